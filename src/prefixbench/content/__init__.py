@@ -1,0 +1,1 @@
+"""Tokens and text: tokenizers, corpora, and prompts that keep their planned length exactly."""

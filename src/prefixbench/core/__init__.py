@@ -1,0 +1,1 @@
+"""Words every room speaks: tally, blocks, records, seeds, clock, errors, log."""

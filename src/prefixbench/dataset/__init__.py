@@ -1,0 +1,1 @@
+"""A data set on disk: manifest, writer, reader; streams both ways."""

@@ -1,0 +1,1 @@
+"""Reads finished files to explain them: latency, reconciliation, reports."""

@@ -1,0 +1,1 @@
+"""Scenario x variant cells in subprocesses."""

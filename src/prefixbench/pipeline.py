@@ -1,0 +1,1 @@
+"""The whole flow of the specification on one page."""

@@ -1,0 +1,1 @@
+"""Talks to a server: sends in the planned order, records each request, reads the counters."""

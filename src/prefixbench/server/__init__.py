@@ -1,0 +1,1 @@
+"""Is a server: OpenAI routes and vLLM's metrics over a simulated prefix cache."""

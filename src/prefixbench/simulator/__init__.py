@@ -1,0 +1,1 @@
+"""What a server's cache and scheduler would do; knows no target, no text, no network."""

@@ -1,0 +1,1 @@
+"""Arithmetic of the plan: lengths, groups, prefixes, order, proof; knows no text."""
