@@ -1,0 +1,131 @@
+"""The manifest: what a data set is, without a single prompt in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage, StorageError
+from prefixbench.core.version import FORMAT_VERSION
+from prefixbench.dataset.layout import MANIFEST
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetManifest:
+    """A manifest as read from disk; `data` holds every key, the properties the common ones."""
+
+    data: Mapping[str, Any]
+    sha256: str
+
+    @classmethod
+    def load(cls, path: str | Path = ".") -> DatasetManifest:
+        """Read a manifest, given its file or the folder of its data set."""
+        file = Path(path)
+        if file.is_dir():
+            file = file / MANIFEST
+        raw = _read(file)
+        manifest = cls(_parse(raw, file.name), hashlib.sha256(raw).hexdigest())
+        _check_format(manifest)
+        return manifest
+
+    @property
+    def dataset_id(self) -> str:
+        return str(self.data["dataset_id"])
+
+    @property
+    def status(self) -> str:
+        return str(self.data["status"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.data["seed"])
+
+    @property
+    def request_count(self) -> int:
+        return int(self.data["request_count"])
+
+    @property
+    def block_size(self) -> int:
+        return int(self.data["block_size"])
+
+    @property
+    def hit_granularity(self) -> int:
+        return int(self.data["hit_granularity"])
+
+    @property
+    def head_len(self) -> int:
+        return int(self.data["head_len"])
+
+    @property
+    def tail_len(self) -> int:
+        return int(self.data["tail_len"])
+
+    @property
+    def execution_mode(self) -> str:
+        return str(self.data["execution_mode"])
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return _mapping(self.data["config"])
+
+    @property
+    def tokenizer(self) -> Mapping[str, Any]:
+        return _mapping(self.data["tokenizer"])
+
+    @property
+    def files(self) -> Mapping[str, Any]:
+        return _mapping(self.data.get("files", {}))
+
+    @property
+    def groups(self) -> list[Mapping[str, Any]]:
+        return list(self.data["groups"])
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise StorageError(
+            f"no data set here: {file.name} cannot be read ({error.strerror})",
+            context=ErrorContext(stage=Stage.CONTENT, field="dataset"),
+            hint="name the folder that `prefixbench generate --output` wrote",
+        ) from error
+
+
+def _parse(raw: bytes, name: str) -> Mapping[str, Any]:
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise _broken(name, "is not JSON") from error
+    if not isinstance(data, dict) or "dataset_id" not in data or "status" not in data:
+        raise _broken(name, "has no dataset_id and status")
+    return data
+
+
+def _broken(name: str, why: str) -> DatasetChangedError:
+    return DatasetChangedError(
+        f"{name} {why}",
+        context=ErrorContext(stage=Stage.CONTENT, field=name),
+        hint="generate the data set again, or restore the file",
+    )
+
+
+def _check_format(manifest: DatasetManifest) -> None:
+    version = manifest.data.get("format_version")
+    if version != FORMAT_VERSION:
+        raise DatasetChangedError(
+            f"the data set has format {version}, this version reads format {FORMAT_VERSION}",
+            context=ErrorContext(
+                stage=Stage.CONTENT, dataset_id=manifest.dataset_id, field="format_version"
+            ),
+            hint="generate it again with this version",
+        )

@@ -1,0 +1,98 @@
+"""Reads a data set from disk, one request in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage
+from prefixbench.dataset.layout import DATA, METADATA, REPORT, file_sha256
+from prefixbench.dataset.manifest import DatasetManifest
+
+
+class DatasetReader:
+    """A data set folder: its manifest, its validation report, and its rows in sending order."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.manifest = DatasetManifest.load(self.folder)
+
+    @property
+    def manifest_sha256(self) -> str:
+        return self.manifest.sha256
+
+    @property
+    def validation(self) -> Mapping[str, Any]:
+        """The validation report as written."""
+        report: Mapping[str, Any] = orjson.loads(self._existing(REPORT).read_bytes())
+        return report
+
+    def requests(self) -> Iterator[dict[str, Any]]:
+        """Rows of data.jsonl, in sending order."""
+        return self._rows(DATA)
+
+    def metadata(self) -> Iterator[dict[str, Any]]:
+        """Rows of request_metadata.jsonl, in sending order."""
+        return self._rows(METADATA)
+
+    def check_complete(self) -> None:
+        """Raise unless generation came to its end."""
+        if self.manifest.status != "complete":
+            raise self._changed(
+                "the data set is partial: its generation did not finish",
+                field="status",
+                hint="finish it with `prefixbench generate --resume`",
+            )
+
+    def check_hashes(self) -> None:
+        """Raise unless the data set is complete and every file has the manifest's hash.
+
+        A line that was moved changes the hash too: the order of sending is part of the proof
+        (RFC 3.3.9).
+        """
+        self.check_complete()
+        for name, expected in self.manifest.files.items():
+            if file_sha256(self._existing(name)) != expected["sha256"]:
+                raise self._changed(
+                    f"{name} is not what the manifest describes: edited or reordered",
+                    field=name,
+                    hint="generate the data set again; after a new order its proof is void",
+                )
+
+    def _rows(self, name: str) -> Iterator[dict[str, Any]]:
+        with self._existing(name).open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                yield self._row(name, number, line)
+
+    def _row(self, name: str, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            row: dict[str, Any] = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise self._changed(
+                f"line {number} of {name} is not JSON",
+                field=name,
+                hint="generate the data set again, or restore the file",
+            ) from error
+        return row
+
+    def _existing(self, name: str) -> Path:
+        path = self.folder / name
+        if not path.is_file():
+            raise self._changed(
+                f"{name} is missing",
+                field=name,
+                hint="generate the data set again, or restore the file",
+            )
+        return path
+
+    def _changed(self, message: str, *, field: str, hint: str) -> DatasetChangedError:
+        return DatasetChangedError(
+            message,
+            context=ErrorContext(
+                stage=Stage.CONTENT, dataset_id=self.manifest.dataset_id, field=field
+            ),
+            hint=hint,
+        )
