@@ -17,7 +17,8 @@ from prefixbench.core.tally import HitTally, total
 
 Cache = tuple[int, ...]
 
-_CACHE_OF: dict[CacheScope, Callable[[RequestPlan], Cache]] = {
+#: Which cache serves a request, for each reach of a cache.
+CACHE_OF: dict[CacheScope, Callable[[RequestPlan], Cache]] = {
     CacheScope.GLOBAL: lambda _request: (),
     CacheScope.INSTANCE_LOCAL: lambda request: (request.planned_instance_id,),
     CacheScope.DP_LOCAL: lambda request: (request.planned_instance_id, request.planned_dp_id),
@@ -91,7 +92,7 @@ def walk_watermarks(
     warm: Mapping[str, int] | None = None,
 ) -> Iterator[RequestOutcome]:
     """As `simulate_prefix_cache_watermarks`, streaming: holds one integer per group and cache."""
-    cache_of = _CACHE_OF[CacheScope(cache_scope)]
+    cache_of = CACHE_OF[CacheScope(cache_scope)]
     warm_depths = {
         group: align_down(depth, hit_granularity) for group, depth in (warm or {}).items()
     }
