@@ -1,0 +1,194 @@
+"""Settings of different sections that contradict each other.
+
+A check names, by its parameters, the settings it compares; it is left out where one of them is
+itself broken, so that all that can be said is said at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from prefixbench.config.lengths import ExplicitLength, LengthDistributionConfig
+from prefixbench.config.prefix import PrefixGroupConfig
+from prefixbench.config.problems import nearest_word
+from prefixbench.config.routing import RoutingConfig, RoutingPolicy
+from prefixbench.config.target import TargetHitRateConfig, TargetScope
+from prefixbench.core.errors import ConfigProblem
+
+Problems = Iterator[ConfigProblem]
+
+
+def disagreements_between(settings: Mapping[str, Any]) -> Problems:
+    """Every contradiction between the given settings (top-level key to validated value)."""
+    for check in _CHECKS:
+        needed = inspect.signature(check).parameters
+        if all(name in settings for name in needed):
+            yield from check(**{name: settings[name] for name in needed})
+
+
+def _input_lengths_are_one_a_request(
+    request_count: int, input_length: LengthDistributionConfig
+) -> Problems:
+    yield from _one_a_request("input_length", input_length, request_count)
+
+
+def _output_lengths_are_one_a_request(
+    request_count: int, output_length: LengthDistributionConfig
+) -> Problems:
+    yield from _one_a_request("output_length", output_length, request_count)
+
+
+def _one_a_request(key: str, length: LengthDistributionConfig, request_count: int) -> Problems:
+    if isinstance(length, ExplicitLength) and len(length.values) != request_count:
+        yield ConfigProblem(
+            path=f"{key}.values",
+            message="does not have one length a request",
+            given=f"{len(length.values)} lengths",
+            allowed=f"{request_count} lengths (request_count)",
+        )
+
+
+def _unshared_part_leaves_room(
+    input_length: LengthDistributionConfig, prefix: PrefixGroupConfig
+) -> Problems:
+    unshared = prefix.minimum_non_shared_length
+    if unshared is None:
+        return
+    path = "prefix.minimum_non_shared_length"
+    too_short = [index for index, length in enumerate(input_length.stated) if length < unshared]
+    if too_short:
+        yield ConfigProblem(
+            path=path,
+            message=f"is longer than request {too_short[0]}"
+            f" ({len(too_short)} of {len(input_length.stated)} stated lengths)",
+            given=str(unshared),
+            allowed=f"at most {min(input_length.stated)}",
+        )
+    elif input_length.longest is not None and input_length.longest <= unshared:
+        yield ConfigProblem(
+            path=path,
+            message="leaves no request room for a shared prefix",
+            given=str(unshared),
+            allowed=f"less than the longest request ({input_length.longest} tokens)",
+        )
+
+
+def _prompt_fits_the_model(
+    input_length: LengthDistributionConfig, max_model_len: int | None
+) -> Problems:
+    if max_model_len is not None and min(input_length.stated, default=0) >= max_model_len:
+        yield ConfigProblem(
+            path="max_model_len",
+            message="has no room for any request and its answer",
+            given=str(max_model_len),
+            allowed=f"more than {min(input_length.stated)}",
+        )
+
+
+def _groups_cover_the_requests(request_count: int, prefix: PrefixGroupConfig) -> Problems:
+    if prefix.assignment:
+        yield from _assignment_fits(request_count, prefix)
+        return
+    if len(prefix.group_ids) > request_count:
+        yield ConfigProblem(
+            path="prefix.group_count" if prefix.group_count else "prefix.groups",
+            message="has more groups than there are requests",
+            given=f"{len(prefix.group_ids)} groups",
+            allowed=f"at most {request_count} (request_count)",
+        )
+    counts = [group.request_count for group in prefix.groups]
+    counted = sum(count for count in counts if count is not None)
+    weighted = counts.count(None)
+    if weighted == len(counts):
+        return
+    if (not weighted and counted != request_count) or counted + weighted > request_count:
+        yield ConfigProblem(
+            path="prefix.groups",
+            message="request_count of the groups does not sum to request_count",
+            given=f"{counted} requests",
+            allowed=f"at most {request_count - weighted}, the rest goes to groups with a weight"
+            if weighted
+            else f"{request_count} requests",
+        )
+
+
+def _assignment_fits(request_count: int, prefix: PrefixGroupConfig) -> Problems:
+    path = "prefix.assignment"
+    if len(prefix.assignment) != request_count:
+        yield ConfigProblem(
+            path=path,
+            message="does not have one group a request",
+            given=f"{len(prefix.assignment)} entries",
+            allowed=f"{request_count} entries (request_count)",
+        )
+    if not prefix.groups:
+        return
+    yield from _known_groups(path, prefix.assignment, prefix.group_ids)
+    for group in prefix.groups:
+        assigned = prefix.assignment.count(group.id)
+        if not assigned:
+            yield ConfigProblem(
+                path=path,
+                message="gives a group no request",
+                given=group.id,
+                allowed="at least one request for each of prefix.groups",
+            )
+        elif group.request_count not in (None, assigned):
+            yield ConfigProblem(
+                path=path,
+                message=f"contradicts request_count {group.request_count} of {group.id}",
+                given=f"{assigned} requests",
+                allowed="the same number in both, or no request_count",
+            )
+
+
+def _targets_name_the_groups(target: TargetHitRateConfig, prefix: PrefixGroupConfig) -> Problems:
+    if target.scope is not TargetScope.PER_GROUP or not target.groups:
+        return
+    named = [group.id for group in target.groups]
+    yield from _known_groups("target.groups", named, prefix.group_ids)
+    for missing in (name for name in prefix.group_ids if name not in named):
+        yield ConfigProblem(
+            path="target.groups",
+            message="has no target for a group",
+            given=missing,
+            allowed="a target for each group, or scope: global",
+        )
+
+
+def _bindings_name_the_groups(routing: RoutingConfig, prefix: PrefixGroupConfig) -> Problems:
+    if routing.policy is not RoutingPolicy.EXPLICIT or not routing.bindings:
+        return
+    yield from _known_groups("routing.bindings", routing.bindings, prefix.group_ids)
+    for missing in (name for name in prefix.group_ids if name not in routing.bindings):
+        yield ConfigProblem(
+            path="routing.bindings",
+            message="has no rank for a group",
+            given=missing,
+            allowed="a rank for each group",
+        )
+
+
+def _known_groups(path: str, named: Any, known: tuple[str, ...]) -> Problems:
+    for name in dict.fromkeys(named):
+        if name not in known:
+            yield ConfigProblem(
+                path=path,
+                message="names an unknown group",
+                given=name,
+                allowed=" / ".join(known),
+                nearest=nearest_word(name, known),
+            )
+
+
+_CHECKS: tuple[Callable[..., Problems], ...] = (
+    _input_lengths_are_one_a_request,
+    _output_lengths_are_one_a_request,
+    _unshared_part_leaves_room,
+    _prompt_fits_the_model,
+    _groups_cover_the_requests,
+    _targets_name_the_groups,
+    _bindings_name_the_groups,
+)

@@ -1,0 +1,151 @@
+"""Prefix groups: how many, who belongs to which, what their master prefix is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from prefixbench.config.base import (
+    Count,
+    Flag,
+    Name,
+    NonNegative,
+    Positive,
+    Section,
+    Text,
+    duplicates,
+)
+from prefixbench.config.suffix import SourceName
+from prefixbench.core.errors import ConfigProblem
+
+
+class PrefixMode(StrEnum):
+    """One shared prefix for all requests, or one for each group."""
+
+    SINGLE_PREFIX = "single_prefix"
+    MULTI_PREFIX = "multi_prefix"
+
+
+class GroupConfig(Section):
+    """One prefix group and its share of the requests."""
+
+    id: Name = Field(description="The group's name.")
+    request_weight: Positive | None = Field(
+        default=None,
+        description="Share of the requests, relative to the other groups;"
+        " made whole by largest remainder.",
+    )
+    request_count: Count | None = Field(default=None, description="Number of requests.")
+    model: Name | None = Field(
+        default=None, description="Model or LoRA adapter the group asks for; part of the cache key."
+    )
+    cache_salt: Text | None = Field(
+        default=None, description="Salt the group sends; part of the cache key.", min_length=1
+    )
+
+
+class PrefixGroupConfig(Section):
+    """The prefix groups of a data set (RFC 3.3.2)."""
+
+    mode: PrefixMode = Field(
+        default=PrefixMode.SINGLE_PREFIX,
+        description="One group or several; multi_prefix where only groups are given.",
+    )
+    nested_prefix: Flag = Field(
+        default=True,
+        description="True: members take the head of one master prefix. False: every request of"
+        " a group takes the same length, the largest that fits all.",
+    )
+    minimum_non_shared_length: NonNegative | None = Field(
+        default=None, description="Tokens kept unshared in every request; one block unless given."
+    )
+    source: SourceName | None = Field(
+        default=None,
+        description="What master prefixes are made of; as `suffix.source` unless given.",
+    )
+    sample_ids: tuple[NonNegative, ...] = Field(
+        default=(),
+        description="Rows of the corpus (from 0) the master prefixes begin with, in order.",
+    )
+    group_count: Count | None = Field(
+        default=None, description="Number of groups of even size, named group_0, group_1, …"
+    )
+    groups: tuple[GroupConfig, ...] = Field(default=(), description="The groups by name.")
+    assignment: tuple[Name, ...] = Field(
+        default=(), description="The group of each request, in generation order."
+    )
+
+    @property
+    def group_ids(self) -> tuple[str, ...]:
+        """Names of the groups, in the order of the configuration."""
+        if self.groups:
+            return tuple(group.id for group in self.groups)
+        if self.assignment:
+            return tuple(dict.fromkeys(self.assignment))
+        count = self.group_count or 1
+        width = len(str(count - 1))
+        return tuple(f"group_{index:0{width}d}" for index in range(count))
+
+    def dependent_defaults(self) -> dict[str, Any]:
+        several = len(self.group_ids) > 1
+        return {"mode": PrefixMode.MULTI_PREFIX if several else PrefixMode.SINGLE_PREFIX}
+
+    def disagreements(self) -> Iterator[ConfigProblem]:
+        yield from self._mode_disagreements()
+        yield from self._naming_disagreements()
+        yield from self._share_disagreements()
+
+    def _mode_disagreements(self) -> Iterator[ConfigProblem]:
+        count = len(self.group_ids)
+        if self.mode is PrefixMode.SINGLE_PREFIX and count > 1:
+            yield ConfigProblem(
+                path="mode",
+                message=f"does not go with {count} groups",
+                given=str(self.mode),
+                allowed=str(PrefixMode.MULTI_PREFIX),
+            )
+        named = self.groups or self.assignment or self.group_count
+        if self.mode is PrefixMode.MULTI_PREFIX and not named:
+            yield ConfigProblem(
+                path="mode",
+                message="needs its groups",
+                given=str(self.mode),
+                allowed="group_count, groups or assignment beside it",
+            )
+
+    def _naming_disagreements(self) -> Iterator[ConfigProblem]:
+        if self.group_count is not None and (self.groups or self.assignment):
+            yield ConfigProblem(
+                path="group_count",
+                message="cannot be used together with groups or assignment",
+                given=str(self.group_count),
+                allowed="one of the two",
+            )
+        for name in duplicates(group.id for group in self.groups):
+            yield ConfigProblem(
+                path="groups", message="uses an id twice", given=name, allowed="each id once"
+            )
+
+    def _share_disagreements(self) -> Iterator[ConfigProblem]:
+        for index, group in enumerate(self.groups):
+            if group.request_weight is not None and group.request_count is not None:
+                yield ConfigProblem(
+                    path=f"groups.{index}",
+                    message="has both request_weight and request_count",
+                    allowed="one of the two",
+                )
+        shareless = [
+            index
+            for index, group in enumerate(self.groups)
+            if group.request_weight is None and group.request_count is None
+        ]
+        if 0 < len(shareless) < len(self.groups):
+            for index in shareless:
+                yield ConfigProblem(
+                    path=f"groups.{index}",
+                    message="has no share of the requests while other groups have one",
+                    allowed="request_weight or request_count in every group, or in none",
+                )
