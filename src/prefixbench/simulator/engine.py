@@ -1,0 +1,183 @@
+"""One engine: requests go in, steps come out, on a clock.
+
+The same object serves an offline simulation (virtual clock) and a live server (real clock): the
+caller submits requests when they arrive and asks for a step whenever there is work.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from prefixbench.core.clock import Clock, VirtualClock
+from prefixbench.core.errors import ErrorContext, LengthError, Stage
+from prefixbench.simulator.cost import CostModel
+from prefixbench.simulator.profile import EngineProfile, get_profile
+from prefixbench.simulator.request import EngineRequest, LiveRequest
+from prefixbench.simulator.scheduler import BlockScheduler, SchedulerOptions, StepPlan
+from prefixbench.simulator.stats import EngineStats
+from prefixbench.simulator.waiting import Policy
+
+
+class StepOutcome(NamedTuple):
+    """What happened in one step; requests are named by their ids.
+
+    The order of `scheduled` counts: running requests first, then admitted ones. `hits` are tokens
+    found cached by requests admitted for the first time, `resume_hits` by those that had been
+    preempted. `free_blocks` is None for a cache without limit.
+    """
+
+    scheduled: dict[str, int]
+    hits: dict[str, int]
+    resume_hits: dict[str, int]
+    sampled: list[str]
+    finished: list[str]
+    preempted: list[str]
+    evicted_blocks: int
+    evicted_keys: int
+    free_blocks: int | None
+    running: int
+    waiting: int
+    duration_ns: int
+
+
+class Engine:
+    """A simulated inference engine under one profile.
+
+    What is not given comes from the profile: block size, token budget and seats. A cache without
+    `capacity_blocks` never evicts.
+    """
+
+    def __init__(
+        self,
+        profile: EngineProfile | str,
+        capacity_blocks: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        max_num_seqs: int | None = None,
+        *,
+        block_size: int | None = None,
+        chunked_prefill: bool = True,
+        long_prefill_token_threshold: int = 0,
+        policy: Policy | str = Policy.FCFS,
+        prefix_caching: bool = True,
+        cost: CostModel = CostModel.ORDER_ONLY,
+        clock: Clock | None = None,
+    ) -> None:
+        self.profile = get_profile(profile) if isinstance(profile, str) else profile
+        self.options = SchedulerOptions(
+            max_num_batched_tokens=max_num_batched_tokens or self.profile.max_num_batched_tokens,
+            max_num_seqs=max_num_seqs or self.profile.max_num_seqs,
+            block_size=block_size or self.profile.block_size,
+            capacity_blocks=capacity_blocks,
+            chunked_prefill=chunked_prefill,
+            long_prefill_token_threshold=long_prefill_token_threshold,
+            policy=Policy(policy),
+            prefix_caching=prefix_caching,
+        )
+        self.cost = cost
+        self.clock: Clock = clock or VirtualClock()
+        self._scheduler = BlockScheduler(self.profile, self.options)
+        self._live: dict[str, LiveRequest] = {}
+        self._submitted = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._live)
+
+    def submit(self, request: EngineRequest) -> None:
+        """Queue a request; the order of submission is the order of arrival."""
+        live = LiveRequest(request, self._submitted)
+        self._refuse_what_never_fits(live)
+        self._submitted += 1
+        self._live[request.request_id] = live
+        self._scheduler.submit(live)
+
+    def step(self) -> StepOutcome:
+        """Schedule, compute and complete one step; a virtual clock moves by its duration."""
+        scheduler, pool = self._scheduler, self._scheduler.pool
+        evicted_blocks, evicted_keys = pool.evicted_blocks, pool.evicted_keys
+        plan = scheduler.schedule()
+        scheduler.complete(plan)
+        for request_id in plan.finished:
+            del self._live[request_id]
+        evicted_blocks = pool.evicted_blocks - evicted_blocks
+        return StepOutcome(
+            scheduled=plan.scheduled,
+            hits=plan.hits,
+            resume_hits=plan.resume_hits,
+            sampled=plan.sampled,
+            finished=plan.finished,
+            preempted=plan.preempted,
+            evicted_blocks=evicted_blocks,
+            evicted_keys=pool.evicted_keys - evicted_keys,
+            free_blocks=None if pool.capacity_blocks is None else pool.free_blocks,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            duration_ns=self._book(plan, evicted_blocks),
+        )
+
+    def stats(self) -> EngineStats:
+        """All counters since the engine was made; the object goes on counting."""
+        return self._scheduler.stats
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of blocks that requests hold; cached blocks that nobody holds count as free.
+
+        vLLM's `kv_cache_usage_perc` (0.10 to 0.33). 0 for a cache without limit.
+        """
+        pool = self._scheduler.pool
+        return pool.held_blocks / pool.capacity_blocks if pool.capacity_blocks else 0.0
+
+    def reset_prefix_cache(self) -> bool:
+        """Make nothing findable; refused (False) while a request holds blocks.
+
+        vLLM's `/reset_prefix_cache` (0.9 to 0.33): counters go on.
+        """
+        return self._scheduler.pool.forget_all()
+
+    def abort(self, request_id: str) -> bool:
+        """Drop an unfinished request; False when there is none of this id."""
+        live = self._live.pop(request_id, None)
+        if live is not None:
+            self._scheduler.abort(live)
+        return live is not None
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError when the engine contradicts itself; for tests, after every step."""
+        self._scheduler.check_integrity()
+        held = [*self._scheduler.running, *self._scheduler.waiting]
+        assert sorted(live.request_id for live in held) == sorted(self._live)
+
+    def _book(self, plan: StepPlan, evicted_blocks: int) -> int:
+        """Count the step and move the clock; returns its duration."""
+        stats = self._scheduler.stats
+        decoded = plan.decoded_tokens
+        prefilled = self.options.max_num_batched_tokens - plan.budget - decoded
+        duration_ns = 0
+        if plan.scheduled and not self.cost.is_free:
+            duration_ns = self.cost.step_duration_ns(prefilled, plan.context_tokens, decoded)
+        stats.scheduler.record_step(prefilled, decoded, duration_ns)
+        stats.scheduler.num_preemptions += len(plan.preempted)
+        stats.prefix_cache.record_eviction(evicted_blocks)
+        if isinstance(self.clock, VirtualClock):
+            self.clock.advance(duration_ns)
+        return duration_ns
+
+    def _refuse_what_never_fits(self, live: LiveRequest) -> None:
+        """A request that could never run would wait forever, and all others behind it."""
+        if not live.prompt_len or live.final_len == live.prompt_len:
+            raise _length_error(live, "a request has at least one prompt and one output token")
+        longest = live.final_len - 1
+        capacity = self.options.capacity_blocks
+        if capacity is not None and longest > capacity * self.options.block_size:
+            raise _length_error(live, f"{longest} tokens do not fit into {capacity} blocks")
+        if not self.options.chunked_prefill and longest > self.options.max_num_batched_tokens:
+            raise _length_error(live, f"{longest} tokens do not fit into one step, unchunked")
+
+
+def _length_error(live: LiveRequest, message: str) -> LengthError:
+    return LengthError(
+        message,
+        context=ErrorContext(stage=Stage.SIMULATE, request_id=live.request_id),
+        hint="a larger capacity or token budget, or a shorter request",
+    )

@@ -1,0 +1,63 @@
+"""A request as it is submitted, and as an engine carries it until it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from prefixbench.simulator.block_keys import Key
+from prefixbench.simulator.block_pool import Block
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One request: its prompt, and the tokens the engine will generate for it (at least one).
+
+    `extra_key` separates caches (adapter, cache salt): requests with different ones share nothing.
+    A smaller `priority` is more important.
+    """
+
+    request_id: str
+    prompt: Sequence[int]
+    output: Sequence[int]
+    extra_key: tuple[Hashable, ...] = ()
+    priority: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class LiveRequest:
+    """The engine's view of an unfinished request. All counts are tokens unless named blocks.
+
+    `known_len` counts prompt and generated tokens, `computed_len` those whose KV is in the cache.
+    Known and not computed is what is left to schedule; a request that only decodes lacks one.
+    """
+
+    request: EngineRequest
+    number: int
+    request_id: str = field(init=False)
+    prompt_len: int = field(init=False)
+    final_len: int = field(init=False)
+    known_len: int = field(init=False)
+    computed_len: int = 0
+    #: No block has to be taken or published while `computed_len` stays at or below this.
+    settled_len: int = 0
+    blocks: list[Block] = field(default_factory=list)
+    published_blocks: int = 0
+    keys: list[Key] | None = None
+    admissions: int = 0
+
+    def __post_init__(self) -> None:
+        self.request_id = self.request.request_id
+        self.prompt_len = len(self.request.prompt)
+        self.known_len = self.prompt_len
+        self.final_len = self.prompt_len + len(self.request.output)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Order under the priority policy: the smallest runs first, the largest is the victim."""
+        return (self.request.priority, self.number)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether all but the last generated token is computed."""
+        return self.known_len > self.prompt_len and self.computed_len == self.known_len - 1

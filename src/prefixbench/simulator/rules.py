@@ -1,0 +1,156 @@
+"""The rules of one engine version as data.
+
+A profile is what differs between engines; the code that follows the rules is one simulator. The
+rows stand in `profile`, each value with where it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from types import MappingProxyType
+
+from prefixbench.core.records import CacheScope
+
+
+class CacheKind(StrEnum):
+    """How the cache is built."""
+
+    BLOCKS = "pool of blocks"
+    TREE = "radix tree"
+    SLOTS = "slots"
+    TIER = "tier below another cache"
+
+
+class LastToken(StrEnum):
+    """Whether the last token of a request may come from the cache."""
+
+    COMPUTED = "at most n-1 tokens hit"
+    MAY_HIT = "all n tokens may hit"
+
+
+class PartialBlock(StrEnum):
+    """What a block that is not full does."""
+
+    OCCUPIES = "takes a block, never hits"
+    NO_ROOM = "takes no room, never hits"
+    HITS = "hits token by token"
+
+
+class PublishPoint(StrEnum):
+    """When a block becomes findable for other requests."""
+
+    SCHEDULE = "at schedule, before it is computed"
+    ROUND_END = "at the end of the scheduling round"
+    STEP_END = "after the step"
+    RESULT = "after the result was processed"
+
+
+class KeylessFreed(StrEnum):
+    """Where a freed block goes that carries no key."""
+
+    FRONT = "head of the free queue"
+    BACK = "tail of the free queue"
+    AT_ONCE = "freed at once"
+
+
+class EvictionUnit(StrEnum):
+    """What is lost at a time."""
+
+    BLOCK = "block"
+    LEAF = "leaf node"
+    SLOT = "slot"
+
+
+class TouchOrder(StrEnum):
+    """Which end of a chain is lost first."""
+
+    TAIL_FIRST = "tail before head"
+    WHOLE = "whole entry"
+
+
+class Duplicates(StrEnum):
+    """What happens to a second block of the same content."""
+
+    KEPT = "kept; the oldest is found"
+    LAST_WRITER = "kept; the latest is found"
+    SHARED = "never made"
+
+
+class Counting(StrEnum):
+    """When queries and hits are counted."""
+
+    LOOK_UP = "at every look-up"
+    ADMISSION = "at admission"
+    FINISH = "at finish"
+    CALLER = "by the caller"
+
+
+class Readmission(StrEnum):
+    """How the look-up after a preemption is counted."""
+
+    COUNTED = "like the first"
+    HIDDEN = "apart, not exported"
+    NOT_COUNTED = "not counted"
+
+
+class Lookahead(StrEnum):
+    """How speculative decoding (EAGLE, MTP) changes a match."""
+
+    DROP_BLOCK = "the last matched block is dropped"
+    NEXT_TOKEN_KEY = "a block's key includes the next token"
+    BIGRAM_KEY = "a key token is a pair of tokens"
+    NONE = "not supported"
+
+
+class Role(StrEnum):
+    """What part of a request an engine of a split deployment does."""
+
+    WHOLE = "prefill and decode"
+    PREFILL = "prefill: ends with the first token"
+    DECODE = "decode: the prompt's KV is handed over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineProfile:
+    """One engine version. `notes` says for each field where its value comes from.
+
+    `block_size` is the default; `hit_granularity` of a profile is its block size, or 1 where a
+    partial block hits.
+    """
+
+    name: str
+    engine: str
+    versions: str
+    cache: CacheKind = CacheKind.BLOCKS
+    block_size: int
+    last_token: LastToken = LastToken.COMPUTED
+    partial_block: PartialBlock = PartialBlock.OCCUPIES
+    publish: PublishPoint
+    keyless_freed: KeylessFreed
+    eviction: EvictionUnit = EvictionUnit.BLOCK
+    touch_order: TouchOrder = TouchOrder.TAIL_FIRST
+    duplicates: Duplicates = Duplicates.KEPT
+    counting: Counting = Counting.ADMISSION
+    readmission: Readmission = Readmission.HIDDEN
+    reserve_whole_prompt: bool = True
+    mixed_steps: bool = True
+    sparse_retention: bool = False
+    lookahead: Lookahead = Lookahead.NONE
+    scope: CacheScope = CacheScope.DP_LOCAL
+    hit_definition: str = "tokens_engine"
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    role: Role = Role.WHOLE
+    notes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def hit_granularity(self) -> int:
+        """The smallest step of hits, in tokens."""
+        return 1 if self.partial_block is PartialBlock.HITS else self.block_size
+
+    def values(self) -> dict[str, str | int | bool]:
+        """Every rule by name, plain, as the printed table and `--json` show it."""
+        rules = [rule.name for rule in fields(self) if rule.name != "notes"]
+        return {name: getattr(self, name) for name in rules}
