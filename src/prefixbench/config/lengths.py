@@ -68,6 +68,10 @@ class LengthDistributionConfig(Section):
             return cls
         return cls._by_mode.get(str(given.get("mode")), cls)
 
+    def model_post_init(self, _context: Any) -> None:
+        """Without its mode, what was set could not be read again."""
+        self.model_fields_set.add("mode")
+
     @property
     def longest(self) -> int | None:
         """The largest length that can occur, in tokens; None where a file decides."""

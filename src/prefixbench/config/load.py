@@ -66,6 +66,19 @@ def with_changes(
     return _parse(given, settings, dataset_id_default=config.dataset_id, problems=problems)
 
 
+def with_changes(
+    config: PrefixCacheDatasetConfig, changes: Sequence[str]
+) -> PrefixCacheDatasetConfig:
+    """The same configuration with some `KEY=VALUE` changed, defaults settled anew.
+
+    Raises ConfigError where the changes do not fit.
+    """
+    problems: list[ConfigProblem] = []
+    given = config.model_dump(mode="json", exclude_unset=True)
+    settings = parse_overrides(changes, problems)
+    return _parse(given, settings, dataset_id_default=config.dataset_id, problems=problems)
+
+
 def _parse(
     given: dict[str, Any],
     settings: Iterable[Setting],
