@@ -57,18 +57,6 @@ def parse_config(
 def with_changes(
     config: PrefixCacheDatasetConfig, changes: Sequence[str]
 ) -> PrefixCacheDatasetConfig:
-    """The configuration with `KEY=VALUE` settings laid over it; raises ConfigError."""
-    problems: list[ConfigProblem] = []
-    settings = parse_overrides(changes, problems)
-    given = config.model_dump(mode="json", exclude_unset=True)
-    for lengths in ("input_length", "output_length"):
-        given[lengths]["mode"] = getattr(config, lengths).mode.value
-    return _parse(given, settings, dataset_id_default=config.dataset_id, problems=problems)
-
-
-def with_changes(
-    config: PrefixCacheDatasetConfig, changes: Sequence[str]
-) -> PrefixCacheDatasetConfig:
     """The same configuration with some `KEY=VALUE` changed, defaults settled anew.
 
     Raises ConfigError where the changes do not fit.
