@@ -1,0 +1,293 @@
+"""Lengths of requests: five distributions, drawn from the seed alone.
+
+The draw of request i depends on the seed and i, so a longer list starts with the shorter one and
+lengths stay comparable across targets and data sets (RFC 3.2.2, 3.2.4, 3.3.1).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, assert_never
+
+import numpy as np
+
+from prefixbench.config.lengths import (
+    EmpiricalLength,
+    ExplicitLength,
+    FixedLength,
+    HistogramLength,
+    LengthDistributionConfig,
+    OutOfRange,
+    TruncatedNormalLength,
+)
+from prefixbench.core.errors import ErrorContext, LengthError, Stage
+from prefixbench.core.percentiles import percentile_of_sorted
+from prefixbench.core.seeds import below, stream, unit
+from prefixbench.workload.columns import IntArray
+
+#: Equal-width bins of the statistics where the distribution brings none of its own.
+STATISTICS_BINS = 10
+
+
+def generate_request_lengths(
+    config: LengthDistributionConfig, request_count: int, seed: int
+) -> list[int]:
+    """Draw one length in tokens for each request (the RFC's interface, 3.5.2)."""
+    drawn: list[int] = draw_lengths(config, request_count, seed).tolist()
+    return drawn
+
+
+def draw_lengths(
+    config: LengthDistributionConfig,
+    request_count: int,
+    seed: int,
+    *,
+    purpose: str = "input_length",
+    shortest: int = 1,
+) -> IntArray:
+    """Draw lengths; none is below `shortest`, the length that head, marker and tail need.
+
+    A lower edge of a distribution is raised to `shortest`. A length the user stated (fixed,
+    explicit, or a sample where `out_of_range: error`) raises LengthError naming the request.
+    """
+    key = stream(purpose, seed=seed)
+    match config:
+        case FixedLength(value=value):
+            lengths = np.full(request_count, value, np.int64)
+        case ExplicitLength(values=values):
+            lengths = np.array(values, np.int64)
+        case TruncatedNormalLength():
+            lengths = _truncated_normal(config, request_count, key, shortest)
+        case HistogramLength():
+            lengths = _histogram(config, request_count, key, shortest)
+        case EmpiricalLength():
+            lengths = _empirical(config, request_count, key, shortest)
+        case _:
+            raise TypeError(f"not a length distribution: {type(config).__name__}")
+    _refuse_too_short(lengths, shortest, purpose)
+    return lengths
+
+
+def _truncated_normal(
+    config: TruncatedNormalLength, count: int, key: int, shortest: int
+) -> IntArray:
+    low, high = max(config.min, shortest), config.max
+    draw = _proposal(config)
+    match config.out_of_range:
+        case OutOfRange.RESAMPLE:
+            values = [
+                next(value for value in _attempts(draw, key, index) if low <= value <= high)
+                for index in range(count)
+            ]
+        case OutOfRange.CLIP:
+            values = [min(max(_first(draw, key, index), low), high) for index in range(count)]
+        case OutOfRange.ERROR:
+            values = [_first(draw, key, index) for index in range(count)]
+            for index, value in enumerate(values):
+                if not low <= value <= high:
+                    raise _out_of_range(index, value, low, high)
+        case _:
+            assert_never(config.out_of_range)
+    return np.array(values, np.int64)
+
+
+_Proposal = Callable[[int, int], "int | None"]
+
+
+def _proposal(config: TruncatedNormalLength) -> _Proposal:
+    """How one attempt draws a length; None is a rejection.
+
+    Where the range is narrower than two standard deviations almost every normal draw would fall
+    outside, so the proposal is uniform on the range and accepted with the normal density.
+    """
+    mean, std, low, high = config.mean, config.std, config.min, config.max
+    narrow = high - low < 2 * std and config.out_of_range is OutOfRange.RESAMPLE
+
+    def normal(key: int, attempt: int) -> int:
+        radius = math.sqrt(-2 * math.log(1 - unit(key, 2 * attempt)))
+        return math.floor(
+            mean + std * radius * math.cos(math.tau * unit(key, 2 * attempt + 1)) + 0.5
+        )
+
+    def uniform(key: int, attempt: int) -> int | None:
+        value = low + below(high - low + 1, key, 2 * attempt)
+        density = math.exp(-((value - mean) ** 2) / (2 * std * std))
+        return value if unit(key, 2 * attempt + 1) < density else None
+
+    return uniform if narrow else normal
+
+
+def _attempts(draw: _Proposal, key: int, index: int) -> Iterator[int]:
+    own = _request_key(key, index)
+    attempt = 0
+    while True:
+        value = draw(own, attempt)
+        if value is not None:
+            yield value
+        attempt += 1
+
+
+def _first(draw: _Proposal, key: int, index: int) -> int:
+    return next(_attempts(draw, key, index))
+
+
+def _request_key(key: int, index: int) -> int:
+    return below(1 << 64, key, index)
+
+
+def _histogram(config: HistogramLength, count: int, key: int, shortest: int) -> IntArray:
+    """Bins are [lo, hi): 1000 belongs to [1000, 2000), never to [0, 1000)."""
+    bins = [(max(b.range[0], shortest), b.range[1], b.weight) for b in config.bins]
+    bins = [(low, high, weight) for low, high, weight in bins if low < high]
+    if not bins:
+        raise LengthError(
+            f"no length bin holds {shortest} tokens, the shortest possible request",
+            context=ErrorContext(stage=Stage.LENGTHS, field="input_length.bins"),
+            hint="raise the upper edges of the bins",
+        )
+    cumulated = np.cumsum([weight for _, _, weight in bins])
+    values = []
+    for index in range(count):
+        chosen = int(np.searchsorted(cumulated, unit(key, 2 * index) * cumulated[-1], "right"))
+        low, high, _ = bins[min(chosen, len(bins) - 1)]
+        values.append(low + below(high - low, key, 2 * index + 1))
+    return np.array(values, np.int64)
+
+
+def _empirical(config: EmpiricalLength, count: int, key: int, shortest: int) -> IntArray:
+    samples = list(config.values) if config.values else read_samples(Path(str(config.path)))
+    match config.out_of_range:
+        case OutOfRange.RESAMPLE:
+            samples = [value for value in samples if value >= shortest]
+        case OutOfRange.CLIP:
+            samples = [max(value, shortest) for value in samples]
+        case OutOfRange.ERROR:
+            pass
+        case _:
+            assert_never(config.out_of_range)
+    if not samples:
+        raise LengthError(
+            f"no sample is at least {shortest} tokens long, the shortest possible request",
+            context=ErrorContext(stage=Stage.LENGTHS, field="input_length"),
+            hint="give longer samples, or out_of_range: clip",
+        )
+    return np.array([samples[below(len(samples), key, i)] for i in range(count)], np.int64)
+
+
+def read_samples(path: Path) -> list[int]:
+    """Lengths out of a file: JSON lines or a JSON list, else numbers between spaces or commas.
+
+    Objects carry the length as `input_length`, `input_len`, `length` or `ContextTokens`.
+    """
+    try:
+        text = path.read_text("utf-8")
+        samples = [int(value) for value in _sample_values(text)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LengthError(
+            f"the length samples in {path.name} cannot be read ({type(error).__name__})",
+            context=ErrorContext(stage=Stage.LENGTHS, field="input_length.path"),
+            hint="one whole number of tokens a line, or JSON lines with input_length",
+        ) from error
+    if not samples or min(samples) < 1:
+        raise LengthError(
+            f"{path.name} holds no samples, or one below 1 token",
+            context=ErrorContext(stage=Stage.LENGTHS, field="input_length.path"),
+            hint="one whole number of tokens a line, or JSON lines with input_length",
+        )
+    return samples
+
+
+_SAMPLE_KEYS = ("input_length", "input_len", "length", "ContextTokens")
+
+
+def _sample_values(text: str) -> list[Any]:
+    start = text.lstrip()[:1]
+    if start == "[":
+        return [_sample_value(item) for item in json.loads(text)]
+    if start == "{":
+        return [_sample_value(json.loads(line)) for line in text.splitlines() if line.strip()]
+    return text.replace(",", " ").split()
+
+
+def _sample_value(item: Any) -> Any:
+    if isinstance(item, dict):
+        return next(item[key] for key in _SAMPLE_KEYS if key in item)
+    return item
+
+
+def _refuse_too_short(lengths: IntArray, shortest: int, purpose: str) -> None:
+    if len(lengths) and int(lengths.min()) < shortest:
+        index = int(np.argmin(lengths))
+        raise LengthError(
+            f"{int(lengths[index])} tokens is below {shortest}, the shortest possible request",
+            context=ErrorContext(stage=Stage.LENGTHS, request_id=request_id(index), field=purpose),
+            hint=f"give at least {shortest} tokens: head, a unique token and the template's tail",
+        )
+
+
+def refuse_beyond_context(
+    input_len: IntArray, output_len: IntArray, max_model_len: int | None
+) -> None:
+    """Raise LengthError for the first request that does not fit the model's context."""
+    if max_model_len is None:
+        return
+    beyond = np.flatnonzero(input_len + output_len > max_model_len)
+    if len(beyond):
+        index = int(beyond[0])
+        raise LengthError(
+            f"{int(input_len[index])} input + {int(output_len[index])} output tokens exceed"
+            f" max_model_len {max_model_len} ({len(beyond)} requests do)",
+            context=ErrorContext(
+                stage=Stage.LENGTHS, request_id=request_id(index), field="max_model_len"
+            ),
+            hint="shorten input_length or output_length, or raise max_model_len",
+        )
+
+
+def request_id(index: int) -> str:
+    """The name of request `index` (generation order), the same in every file."""
+    return f"r{index:06d}"
+
+
+def _out_of_range(index: int, value: int, low: int, high: int) -> LengthError:
+    return LengthError(
+        f"a drawn length of {value} tokens is outside {low}..{high}",
+        context=ErrorContext(
+            stage=Stage.LENGTHS, request_id=request_id(index), field="input_length.out_of_range"
+        ),
+        hint="use out_of_range: resample or clip, or widen the range",
+    )
+
+
+def length_statistics(
+    lengths: IntArray, seed: int, edges: Sequence[tuple[int, int]] | None = None
+) -> dict[str, Any]:
+    """Count, extremes, mean, percentiles and bins [lo, hi) of the lengths, in tokens."""
+    ordered = np.sort(lengths)
+    values = ordered.tolist()
+    bins = edges if edges is not None else _even_edges(values[0], values[-1] + 1)
+    below_edge = {
+        edge: int(np.searchsorted(ordered, edge, "left")) for pair in bins for edge in pair
+    }
+    return {
+        "count": len(values),
+        "min": values[0],
+        "max": values[-1],
+        "mean": sum(values) / len(values),
+        **{f"p{q}": percentile_of_sorted(values, q) for q in (50, 90, 95, 99)},
+        "bins": [
+            {"range": [low, high], "count": below_edge[high] - below_edge[low]}
+            for low, high in bins
+        ],
+        "seed": seed,
+    }
+
+
+def _even_edges(low: int, high: int) -> list[tuple[int, int]]:
+    count = min(STATISTICS_BINS, high - low)
+    cuts = [low + (high - low) * step // count for step in range(count + 1)]
+    return list(pairwise(cuts))

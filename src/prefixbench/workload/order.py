@@ -1,0 +1,163 @@
+"""The order of sending (RFC 3.3.9): first inside each group, then across groups.
+
+Inside a group the members are listed by one word; across groups a pattern of slots says whose next
+member is sent. Every word is a sort, so an order costs O(n log n) and depends on labels alone. In
+an unlimited cache the order changes who hits, not how much (planning theory, section 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from prefixbench.config.order import OrderWord
+from prefixbench.core.seeds import mixed, stream
+from prefixbench.workload.columns import IntArray, Workload
+
+#: Words that list a group's members by a column, ascending or descending.
+_BY_LENGTH = {OrderWord.INPUT_LEN_ASC: 1, OrderWord.INPUT_LEN_DESC: -1}
+_BY_PREFIX = {OrderWord.PREFIX_LEN_ASC: 1, OrderWord.PREFIX_LEN_DESC: -1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """The two words of an order, and whether each group's leader goes first."""
+
+    within: OrderWord
+    across: OrderWord
+    leaders_first: bool = False
+
+    @property
+    def needs_prefixes(self) -> bool:
+        """Whether the order depends on the planned prefixes, not on lengths and groups alone."""
+        words = {self.within, self.across}
+        return self.leaders_first or bool(words & _BY_PREFIX.keys())
+
+
+def arrange(
+    workload: Workload, arrangement: Arrangement, seed: int, prefix_blocks: IntArray
+) -> IntArray:
+    """Row numbers in sending order.
+
+    `prefix_blocks` is read by the words prefix_len_* and by leaders first alone.
+    """
+    members = _members(workload, arrangement.within, seed, prefix_blocks)
+    slots = _slots(workload, arrangement.across, seed, members, prefix_blocks)
+    order = np.empty(workload.request_count, np.int64)
+    # Slot k of a group takes the group's k-th member.
+    order[np.argsort(slots, kind="stable")] = members
+    return _leaders_first(order, workload, prefix_blocks) if arrangement.leaders_first else order
+
+
+def _members(workload: Workload, word: OrderWord, seed: int, prefix_blocks: IntArray) -> IntArray:
+    """Rows sorted by group, inside a group by the word."""
+    rows = np.arange(workload.request_count)
+    column = _sort_column(workload, word, prefix_blocks)
+    if word is OrderWord.SHUFFLE:
+        by_word = np.argsort(_random_bits(seed, "order.within", len(rows)), kind="stable")
+    elif column is not None:
+        by_word = np.argsort(column, kind="stable")
+    else:
+        by_word = rows
+    return by_word[np.argsort(workload.group[by_word], kind="stable")]
+
+
+def _sort_column(workload: Workload, word: OrderWord, prefix_blocks: IntArray) -> IntArray | None:
+    if word in _BY_LENGTH:
+        return _BY_LENGTH[word] * workload.input_len
+    if word in _BY_PREFIX:
+        return _BY_PREFIX[word] * prefix_blocks
+    return None
+
+
+def _slots(
+    workload: Workload,
+    word: OrderWord,
+    seed: int,
+    members: IntArray,
+    prefix_blocks: IntArray,
+) -> IntArray:
+    """The group number that each place of the order belongs to."""
+    group = workload.group
+    match word:
+        case OrderWord.SEQUENTIAL:
+            return group
+        case OrderWord.SHUFFLE:
+            return group[np.argsort(_random_bits(seed, "order.across", len(group)), kind="stable")]
+        case OrderWord.GROUPED:
+            return np.sort(group, kind="stable")
+        case OrderWord.INTERLEAVE:
+            return group[np.lexsort((group, workload.rank))]
+        case OrderWord.WEIGHTED_INTERLEAVE:
+            # The k-th of n members stands at (2k + 1) / 2n of the run: traffic in proportion.
+            place = (2 * workload.rank + 1) / (2 * workload.group_sizes[group])
+            return group[np.lexsort((group, place))]
+        case OrderWord.LAG_ROBUST:
+            return _spaced(workload.group_sizes)
+        case _:
+            column = _sort_column(workload, word, prefix_blocks)
+            assert column is not None
+            return _merged(group[members], column[members])
+
+
+def _merged(group: IntArray, column: IntArray) -> IntArray:
+    """Always the group whose next member is smallest: a merge of the groups' lists.
+
+    A merge emits a member as soon as all larger ones before it in its own list are out, so it is
+    a sort by the running maximum of each list.
+    """
+    low = int(column.min(initial=0))
+    span = int(column.max(initial=0)) - low + 1
+    running = np.maximum.accumulate(group * span + (column - low)) - group * span
+    return group[np.lexsort((group, running))]
+
+
+def _spaced(group_sizes: IntArray) -> IntArray:
+    """Slots in which members of a group stand as far apart as the group sizes allow.
+
+    As many rows as the largest group has members; the largest groups have one member a row, the
+    others fill all rows but the last, one after the other. No group has two members in a row and
+    a group's members keep their column, so the least distance is the length of the shortest row:
+    floor((n - m) / (rows - 1)) for m groups of the largest size, which no order can exceed.
+    """
+    by_size = np.argsort(-group_sizes, kind="stable")
+    filled = np.repeat(by_size, group_sizes[by_size])
+    rows = int(group_sizes.max())
+    in_every_row = int((group_sizes == rows).sum()) * rows
+    place = np.arange(len(filled))
+    row = np.where(place < in_every_row, place % rows, (place - in_every_row) % max(rows - 1, 1))
+    return filled[np.argsort(row, kind="stable")]
+
+
+def _leaders_first(order: IntArray, workload: Workload, prefix_blocks: IntArray) -> IntArray:
+    """Move each group's largest prefix to the front, leaders in the order they had."""
+    by_prefix = order[np.argsort(-prefix_blocks[order], kind="stable")]
+    by_group = by_prefix[np.argsort(workload.group[by_prefix], kind="stable")]
+    starts = np.flatnonzero(np.diff(workload.group[by_group], prepend=-1))
+    leads = np.zeros(len(order), bool)
+    leads[by_group[starts]] = True
+    return np.concatenate((order[leads[order]], order[~leads[order]]))
+
+
+def _random_bits(seed: int, purpose: str, count: int) -> npt.NDArray[np.uint64]:
+    bits: npt.NDArray[np.uint64] = mixed(
+        stream(purpose, seed=seed), np.arange(count, dtype=np.uint64)
+    )
+    return bits
+
+
+def least_spacing(order: IntArray, group: IntArray) -> int:
+    """The least distance, in requests, between two requests of one group; n if none repeats."""
+    sent = group[order]
+    places = np.argsort(sent, kind="stable")
+    gaps = np.diff(places)[np.diff(sent[places]) == 0]
+    return int(gaps.min()) if len(gaps) else len(order)
+
+
+def positions(order: IntArray) -> IntArray:
+    """The inverse of an order: where each row is sent."""
+    inverse = np.empty(len(order), np.int64)
+    inverse[order] = np.arange(len(order))
+    return inverse
