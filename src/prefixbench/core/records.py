@@ -53,15 +53,12 @@ class PrefixGroupPlan:
     request_count: int
     requests: tuple[RequestPlan, ...] = ()
     request_weight: float | None = None
+    input_tokens: int = 0
     master_prefix_len: int = 0
     target_hit_tokens: int = 0
     designed_hit_tokens: int = 0
     max_reachable_hit_ratio: float = 0.0
     cold_start_loss: int = 0
-
-    @property
-    def input_tokens(self) -> int:
-        return sum(request.input_len for request in self.requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

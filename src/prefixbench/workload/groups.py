@@ -88,6 +88,7 @@ def allocate_prefix_groups(
             request_count=len(members[name]),
             requests=tuple(members[name]),
             request_weight=weight,
+            input_tokens=sum(request.input_len for request in members[name]),
         )
         for name, weight in zip(names, group_weights(config), strict=True)
     }

@@ -7,6 +7,7 @@ circle is walked until it closes, and what a plan that did not close hits is cou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -15,7 +16,7 @@ import numpy as np
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lag import Depths, LagModel
-from prefixbench.workload.prefixes import plan_prefixes
+from prefixbench.workload.prefixes import group_budgets, plan_prefixes
 from prefixbench.workload.routing import depends_on_order
 from prefixbench.workload.setting import Frame, Setting, set_up
 
@@ -25,9 +26,13 @@ _MOST_ROUNDS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Setting):
-    """A setting with its prefixes, rows in generation order."""
+    """A setting with its prefixes, rows in generation order.
+
+    `budgets` are the hit blocks wanted of each group, None under one common planning ratio.
+    """
 
     prefix_blocks: IntArray
+    budgets: Sequence[int] | None
     steps: int
 
     @cached_property
@@ -73,7 +78,12 @@ def plan_workload(
         if not _depends_on_order(setting) or np.array_equal(setting.order, assumed):
             break
     given = {field.name: getattr(setting, field.name) for field in fields(setting)}
-    return Plan(**given, prefix_blocks=planned.prefix_blocks, steps=steps)
+    return Plan(
+        **given,
+        prefix_blocks=planned.prefix_blocks,
+        budgets=group_budgets(setting),
+        steps=steps,
+    )
 
 
 def _depends_on_order(setting: Setting) -> bool:

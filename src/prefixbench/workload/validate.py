@@ -6,8 +6,9 @@ Statuses compare exact fractions, both tolerances inclusive.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 from prefixbench.config.target import exact
 from prefixbench.core.records import ValidationStatus
@@ -17,6 +18,16 @@ from prefixbench.workload.planner import Plan
 from prefixbench.workload.suggestions import Advice
 
 _SEVERITY = list(ValidationStatus)
+
+
+class SimulatedHits(Protocol):
+    """Any simulation that counted tokens."""
+
+    @property
+    def hits(self) -> int: ...
+
+    @property
+    def queries(self) -> int: ...
 
 
 def status_of(
@@ -38,38 +49,87 @@ def worst(statuses: list[ValidationStatus]) -> ValidationStatus:
     return max(statuses, key=_SEVERITY.index)
 
 
-def deviation_keys(designed: Fraction, target: Fraction) -> dict[str, float]:
-    """A designed ratio beside its target, as every report spells it."""
-    deviation = designed - target
-    return {
-        "target_hit_ratio": float(target),
-        "designed_hit_ratio": float(designed),
-        "signed_deviation": float(deviation),
-        "absolute_deviation": float(abs(deviation)),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationReport:
+    """A designed ratio judged against its target; ratios are exact."""
+
+    target_hit_ratio: Fraction
+    designed_hit_ratio: Fraction
+    pass_tolerance: Fraction
+    warning_tolerance: Fraction
+    input_tokens: int
+    expected_hit_tokens: int
+
+    @property
+    def signed_deviation(self) -> Fraction:
+        return self.designed_hit_ratio - self.target_hit_ratio
+
+    @property
+    def absolute_deviation(self) -> Fraction:
+        return abs(self.signed_deviation)
+
+    @property
+    def deviation_pp(self) -> Fraction:
+        return 100 * self.signed_deviation
+
+    @property
+    def validation_status(self) -> ValidationStatus:
+        return status_of(self.signed_deviation, self.pass_tolerance, self.warning_tolerance)
+
+    def deviation_keys(self) -> dict[str, float]:
+        """The designed ratio beside its target, as every report spells it."""
+        return {
+            "target_hit_ratio": float(self.target_hit_ratio),
+            "designed_hit_ratio": float(self.designed_hit_ratio),
+            "signed_deviation": float(self.signed_deviation),
+            "absolute_deviation": float(self.absolute_deviation),
+        }
+
+
+def validate_theoretical_hit_rate(
+    simulation: SimulatedHits,
+    target_hit_ratio: float,
+    pass_tolerance: float,
+    warning_tolerance: float,
+) -> ValidationReport:
+    """Judge what a simulation found (the RFC's interface, 3.5.2); an empty one designs 0."""
+    ratio = Fraction(simulation.hits, simulation.queries) if simulation.queries else Fraction(0)
+    return ValidationReport(
+        target_hit_ratio=exact(target_hit_ratio),
+        designed_hit_ratio=ratio,
+        pass_tolerance=exact(pass_tolerance),
+        warning_tolerance=exact(warning_tolerance),
+        input_tokens=simulation.queries,
+        expected_hit_tokens=simulation.hits,
+    )
 
 
 def validation_report(plan: Plan, advice: Advice | None = None) -> dict[str, Any]:
     """All keys of the validation report but `verification`, which needs the texts."""
-    designed = plan.ratio(plan.hit_blocks)
+    verdict = _verdict(
+        plan,
+        target=plan.targets.ratio,
+        hit_blocks=plan.hit_blocks,
+        input_tokens=plan.workload.input_tokens,
+    )
     per_group = list(_group_rows(plan))
-    statuses = [_status(plan, designed - plan.targets.ratio)]
+    statuses = [verdict.validation_status]
     if plan.targets.by_group is not None:
         statuses += [ValidationStatus(row["validation_status"]) for row in per_group]
     if not plan.reachable:
         statuses.append(ValidationStatus.FAIL)
     return {
         "dataset_id": plan.config.dataset_id,
-        **deviation_keys(designed, plan.targets.ratio),
-        "deviation_pp": float(100 * (designed - plan.targets.ratio)),
+        **verdict.deviation_keys(),
+        "deviation_pp": float(verdict.deviation_pp),
         "max_reachable_hit_ratio": float(plan.ratio(plan.range.most)),
         "min_reachable_hit_ratio": float(plan.ratio(plan.range.least)),
         "validation_status": worst(statuses),
         "pass_tolerance": plan.config.validation.pass_tolerance,
         "warning_tolerance": plan.config.validation.warning_tolerance,
         "budget_policy": budget_policy(plan),
-        "input_tokens": plan.workload.input_tokens,
-        "expected_hit_tokens": plan.hit_blocks * plan.geometry.granularity,
+        "input_tokens": verdict.input_tokens,
+        "expected_hit_tokens": verdict.expected_hit_tokens,
         "per_group": per_group,
         **_reachability(plan, advice),
         **robustness(plan),
@@ -85,32 +145,41 @@ def budget_policy(plan: Plan) -> str:
     return plan.config.planning.budget_policy.value
 
 
-def _status(plan: Plan, deviation: Fraction) -> ValidationStatus:
+def _verdict(
+    plan: Plan, *, target: Fraction, hit_blocks: int, input_tokens: int
+) -> ValidationReport:
     tolerances = plan.config.validation
-    return status_of(
-        deviation, exact(tolerances.pass_tolerance), exact(tolerances.warning_tolerance)
+    hit_tokens = hit_blocks * plan.geometry.granularity
+    return ValidationReport(
+        target_hit_ratio=target,
+        designed_hit_ratio=Fraction(hit_tokens, input_tokens),
+        pass_tolerance=exact(tolerances.pass_tolerance),
+        warning_tolerance=exact(tolerances.warning_tolerance),
+        input_tokens=input_tokens,
+        expected_hit_tokens=hit_tokens,
     )
 
 
 def _group_rows(plan: Plan) -> Iterator[dict[str, Any]]:
+    """A row a group; only a group with a target of its own can fail."""
     cold = cold_loss_tokens(plan)
+    judged = plan.targets.group_ratios is not None
     for group, name in enumerate(plan.workload.group_ids):
-        row: dict[str, Any] = {"id": name}
-        designed = plan.group_ratio(group, int(plan.group_hit_blocks[group]))
-        if designed is None:
-            yield row | {"requests": 0, "validation_status": ValidationStatus.PASS}
+        tokens = int(plan.workload.group_input_tokens[group])
+        if not tokens:
             continue
-        target = _group_target(plan, group)
+        hit_blocks = int(plan.group_hit_blocks[group])
+        verdict = _verdict(
+            plan, target=_group_target(plan, group), hit_blocks=hit_blocks, input_tokens=tokens
+        )
         most = plan.group_ratio(group, int(plan.range.group_most[group]))
-        own = plan.targets.group_ratios is not None
-        deviation = designed - target
-        row |= deviation_keys(designed, target)
-        row |= {
+        yield {
+            "id": name,
+            **verdict.deviation_keys(),
             "max_reachable_hit_ratio": float(most or 0),
             "cold_start_loss": cold[group],
-            "validation_status": _status(plan, deviation) if own else ValidationStatus.PASS,
+            "validation_status": verdict.validation_status if judged else ValidationStatus.PASS,
         }
-        yield row
 
 
 def _group_target(plan: Plan, group: int) -> Fraction:

@@ -1,0 +1,118 @@
+"""Records at the edge: the planner's columns as rows, in sending order or by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prefixbench.core.records import PrefixGroupPlan, RequestOutcome, RequestPlan
+from prefixbench.workload.lengths import request_id
+from prefixbench.workload.planner import Plan
+from prefixbench.workload.targets import target_blocks
+from prefixbench.workload.validate import cold_loss_tokens
+
+#: Rows turned into Python integers at a time.
+_CHUNK = 4096
+
+
+def request_plans(plan: Plan, start: int = 0, stop: int | None = None) -> Iterator[RequestPlan]:
+    """Planned requests at places [start, stop) of the sending order."""
+    names = plan.workload.group_ids
+    stop = plan.workload.request_count if stop is None else stop
+    for first in range(start, stop, _CHUNK):
+        rows = plan.order[first : min(first + _CHUNK, stop)]
+        columns = (
+            rows,
+            plan.workload.group[rows],
+            plan.workload.input_len[rows],
+            plan.workload.output_len[rows],
+            plan.prefix_len[rows],
+            plan.divergence_len[rows],
+            plan.routes.dp_rank[rows],
+            plan.routes.instance[rows],
+        )
+        values = zip(*(column.tolist() for column in columns), strict=True)
+        for place, (row, group, length, output, prefix, divergence, dp, instance) in enumerate(
+            values, start=first
+        ):
+            yield RequestPlan(
+                request_id=request_id(row),
+                prefix_group_id=names[group],
+                input_len=length,
+                output_len=output,
+                planned_prefix_len=prefix,
+                divergence_len=divergence,
+                suffix_len=length - prefix - divergence,
+                order_index=place,
+                planned_dp_id=dp,
+                planned_instance_id=instance,
+            )
+
+
+def request_outcomes(
+    plan: Plan, start: int = 0, stop: int | None = None
+) -> Iterator[RequestOutcome]:
+    """What the requests at places [start, stop) find, in tokens; the headline run."""
+    granularity, head = plan.geometry.granularity, plan.geometry.head_blocks
+    depths, names = plan.depths, plan.workload.group_ids
+    stop = plan.workload.request_count if stop is None else stop
+    for first in range(start, stop, _CHUNK):
+        rows = plan.order[first : min(first + _CHUNK, stop)]
+        columns = (
+            rows,
+            plan.workload.group[rows],
+            plan.workload.input_len[rows],
+            depths.before[rows],
+            depths.hits[rows],
+            depths.after[rows],
+        )
+        for row, group, length, before, hits, after in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            yield RequestOutcome(
+                request_id=request_id(row),
+                prefix_group_id=names[group],
+                input_len=length,
+                cached_watermark_before=before * granularity,
+                expected_hit_len=hits * granularity,
+                cached_watermark_after=after * granularity,
+                expected_head_hit_len=min(hits, head) * granularity,
+            )
+
+
+def group_plans(plan: Plan, requests: Iterable[RequestPlan] = ()) -> dict[str, PrefixGroupPlan]:
+    """The groups with their figures, and those of the given requests that are theirs."""
+    members: dict[str, list[RequestPlan]] = {name: [] for name in plan.workload.group_ids}
+    for request in requests:
+        members[request.prefix_group_id].append(request)
+    cold = cold_loss_tokens(plan)
+    return {
+        name: PrefixGroupPlan(
+            group_id=name,
+            request_count=int(plan.workload.group_sizes[group]),
+            requests=tuple(members[name]),
+            request_weight=plan.workload.group_weights[group],
+            input_tokens=int(plan.workload.group_input_tokens[group]),
+            master_prefix_len=_master_prefix_len(plan, group),
+            target_hit_tokens=_target_hit_tokens(plan, group),
+            designed_hit_tokens=int(plan.group_hit_blocks[group]) * plan.geometry.granularity,
+            max_reachable_hit_ratio=float(
+                plan.group_ratio(group, int(plan.range.group_most[group])) or 0
+            ),
+            cold_start_loss=cold[group],
+        )
+        for group, name in enumerate(plan.workload.group_ids)
+    }
+
+
+def _master_prefix_len(plan: Plan, group: int) -> int:
+    members = plan.prefix_len[plan.workload.group == group]
+    return int(members.max()) if len(members) else 0
+
+
+def _target_hit_tokens(plan: Plan, group: int) -> int:
+    """The group's own target; for a global one its share by input tokens (RFC 3.3.8)."""
+    if plan.budgets is not None:
+        return plan.budgets[group] * plan.geometry.granularity
+    tokens = int(plan.workload.group_input_tokens[group])
+    granularity = plan.geometry.granularity
+    return target_blocks(plan.targets.ratio, tokens, granularity) * granularity
