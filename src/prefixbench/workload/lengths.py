@@ -215,7 +215,7 @@ def _sample_values(text: str) -> list[Any]:
 
 def _sample_value(item: Any) -> Any:
     if isinstance(item, dict):
-        return next(item[key] for key in _SAMPLE_KEYS if key in item)
+        return next((item[key] for key in _SAMPLE_KEYS if key in item), None)
     return item
 
 

@@ -1,0 +1,119 @@
+"""Verdicts, reasons and suggestions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+import prefixbench.workload.interface as interface
+from prefixbench.config.load import parse_config, with_changes
+from prefixbench.config.prefix import PrefixGroupConfig
+from prefixbench.config.target import TargetHitRateConfig
+from prefixbench.core.records import RequestPlan, ValidationStatus
+from prefixbench.workload.certificate import certificate
+from prefixbench.workload.groups import allocate_prefix_groups
+from prefixbench.workload.losses import losses
+from prefixbench.workload.planner import plan_workload
+from prefixbench.workload.setting import Frame
+from prefixbench.workload.suggestions import advise
+from prefixbench.workload.validate import status_of, validation_report
+
+ONE_REQUEST_A_GROUP: dict[str, Any] = {
+    "request_count": 10,
+    "block_size": 16,
+    "input_length": 400,
+    "target": {"hit_ratio": 0.6},
+    "prefix": {"mode": "multi_prefix", "group_count": 10},
+}
+
+
+@pytest.mark.parametrize(
+    ("deviation", "status"),
+    [
+        ("0.01", "PASS"),
+        ("-0.01", "PASS"),
+        ("0.010001", "PASS_WITH_WARNING"),
+        ("-0.02", "PASS_WITH_WARNING"),
+        ("0.020001", "FAIL"),
+    ],
+)
+def test_both_tolerances_are_inclusive(deviation: str, status: str) -> None:
+    verdict = status_of(Fraction(deviation), Fraction("0.01"), Fraction("0.02"))
+    assert verdict is ValidationStatus(status)
+
+
+def test_every_suggestion_reaches_the_target_when_followed() -> None:
+    config = parse_config(ONE_REQUEST_A_GROUP)
+    plan = plan_workload(config, 16)
+    assert not plan.reachable
+    report = validation_report(plan, advise(plan, Frame()))
+    assert report["validation_status"] == "FAIL"
+    assert report["unreachable_reasons"][0]["reason"] == "cold_start"
+    assert len(report["suggestions"]) >= 3
+    for suggestion in report["suggestions"]:
+        changed = with_changes(config, suggestion["change"])
+        followed = plan_workload(changed, 16)
+        assert followed.reachable, suggestion
+        assert followed.hit_blocks == followed.targets.total
+        assert float(followed.ratio(followed.range.most)) == suggestion["would_reach"]
+
+
+def test_losses_and_the_maximum_account_for_every_token() -> None:
+    for frame in (Frame(), Frame(head_len=37, tail_len=5, shortest=50)):
+        plan = plan_workload(parse_config(ONE_REQUEST_A_GROUP), 16, frame)
+        lost = sum(loss.tokens for loss in losses(plan))
+        assert lost + plan.range.most * 16 == plan.workload.input_tokens
+
+
+def test_a_shared_head_alone_can_exceed_a_low_target() -> None:
+    config = parse_config({**ONE_REQUEST_A_GROUP, "target": {"hit_ratio": 0.0}})
+    plan = plan_workload(config, 16, Frame(head_len=40, shortest=41))
+    assert plan.range.least == 2 * 9
+    assert not plan.reachable
+    assert plan.hit_blocks == plan.range.least
+
+
+def test_a_certificate_adds_up() -> None:
+    config = parse_config({**ONE_REQUEST_A_GROUP, "request_count": 80})
+    proof = certificate(plan_workload(config, 16, Frame(head_len=20, shortest=30)))
+    total = proof["sum_prefix_blocks"] - proof["cold_loss_blocks"] - proof["head_loss_blocks"]
+    assert total == proof["hit_blocks"] == proof["wanted_blocks"]
+    assert proof["residual_blocks"] == 0
+
+
+def test_a_static_plan_run_cold_is_judged_by_what_it_hits() -> None:
+    config = parse_config(
+        {
+            "request_count": 4,
+            "input_length": 1600,
+            "target_prefix_ratio": 0.5,
+            "execution": {"mode": "cold"},
+        }
+    )
+    plan = plan_workload(config, 16)
+    assert plan.counted_hits(plan.prefix_blocks) == plan.targets.total == 200
+    assert plan.hit_blocks == 150
+    assert validation_report(plan)["validation_status"] == "FAIL"
+
+
+def test_the_record_interfaces_plan_what_they_are_given() -> None:
+    requests = [
+        RequestPlan(request_id=f"q{i}", prefix_group_id="", input_len=length, order_index=i)
+        for i, length in enumerate((16, 20, 24, 28))
+    ]
+    groups = allocate_prefix_groups(requests, PrefixGroupConfig.model_validate({}))
+    target = TargetHitRateConfig(hit_ratio=0.5)
+    reach = interface.validate_target_reachability(groups, target, 4, 4)
+    assert reach.reachable
+    assert reach.max_reachable_hit_ratio == 48 / 88
+    planned = interface.plan_prefix_lengths(groups, target, 4, 4)
+    assert planned.designed_hit_tokens == planned.target_hit_tokens == 44
+    rows = [row for group in planned.groups.values() for row in group.requests]
+    assert [row.request_id for row in rows] == ["q0", "q1", "q2", "q3"]
+    for row in rows:
+        assert row.planned_prefix_len + row.divergence_len + row.suffix_len == row.input_len
+    far = interface.validate_target_reachability(groups, TargetHitRateConfig(hit_ratio=0.9), 4, 4)
+    assert not far.reachable
+    assert far.unreachable_reasons
