@@ -46,9 +46,16 @@ def _nameable(name: str) -> str:
     return name
 
 
+def _not_empty(values: tuple[int, ...]) -> tuple[int, ...]:
+    if not values:
+        raise broken_rule("is empty", allowed="at least one entry")
+    return values
+
+
 Whole = Annotated[int, Strict()]
 NonNegative = Annotated[int, Strict(), Field(ge=0)]
 Count = Annotated[int, Strict(), Field(gt=0)]
+Counts = Annotated[tuple[Count, ...], AfterValidator(_not_empty)]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]

@@ -10,6 +10,7 @@ from pydantic import Field, PlainValidator, SerializeAsAny, ValidationInfo, fiel
 
 from prefixbench.config.base import (
     Count,
+    Counts,
     NonNegative,
     Number,
     Section,
@@ -102,9 +103,7 @@ class ExplicitLength(LengthDistributionConfig, mode=LengthMode.EXPLICIT):
     """The user names the length of each request."""
 
     mode: Literal[LengthMode.EXPLICIT] = LengthMode.EXPLICIT
-    values: tuple[Count, ...] = Field(
-        description="One length a request, in tokens, in generation order.", min_length=1
-    )
+    values: Counts = Field(description="One length a request, in tokens, in generation order.")
 
     @property
     def longest(self) -> int:
@@ -174,13 +173,13 @@ class HistogramLength(LengthDistributionConfig, mode=LengthMode.HISTOGRAM):
     """Bins with weights, as counted in real traffic."""
 
     mode: Literal[LengthMode.HISTOGRAM] = LengthMode.HISTOGRAM
-    bins: tuple[HistogramBin, ...] = Field(description="The bins.", min_length=1)
+    bins: tuple[HistogramBin, ...] = Field(description="The bins.")
 
     @field_validator("bins")
     @classmethod
     def _some_bin_has_weight(cls, bins: tuple[HistogramBin, ...]) -> tuple[HistogramBin, ...]:
         if not any(one.weight > 0 for one in bins):
-            raise broken_rule("all weights are 0", allowed="at least one weight above 0")
+            raise broken_rule("holds no requests", allowed="at least one bin of weight above 0")
         return bins
 
     @property
@@ -195,9 +194,7 @@ class EmpiricalLength(LengthDistributionConfig, mode=LengthMode.EMPIRICAL):
     path: Text | None = Field(
         default=None, description="File of samples: one length a line, a JSON list, or JSON lines."
     )
-    values: tuple[Count, ...] | None = Field(
-        default=None, description="The samples themselves, in tokens.", min_length=1
-    )
+    values: Counts | None = Field(default=None, description="The samples themselves, in tokens.")
     out_of_range: OutOfRange = Field(
         default=OutOfRange.RESAMPLE,
         description="A sample shorter than the shortest possible request: leave it out,"

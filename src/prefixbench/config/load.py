@@ -84,7 +84,7 @@ def _parse(
     problems += _unless_misspelled(found, problems)
     problems += disagreements_between(values)
     if problems:
-        named = [_under_short_form(problem, shorts) for problem in problems]
+        named = [_as_written(problem, shorts) for problem in problems]
         raise config_error(named, dataset_id=values.get("dataset_id"))
     return PrefixCacheDatasetConfig(**values)
 
@@ -199,6 +199,7 @@ def _unless_misspelled(
     ]
 
 
-def _under_short_form(problem: ConfigProblem, shorts: Mapping[str, str]) -> ConfigProblem:
-    """The problem under the name the user wrote."""
-    return replace(problem, path=shorts.get(problem.path, problem.path))
+def _as_written(problem: ConfigProblem, shorts: Mapping[str, str]) -> ConfigProblem:
+    """The problem under the name the user wrote, counted from below the root key."""
+    path = problem.path.removeprefix(f"{ROOT_KEY}.")
+    return replace(problem, path=shorts.get(path, path))

@@ -57,6 +57,7 @@ def parse_yaml(text: str, problems: list[ConfigProblem], *, path: Path = ()) -> 
             node = loader.get_single_node()
             if node is None:
                 return None
+            _refuse_loops(node, frozenset(), set())
             problems.extend(_repeated_keys(node, path, set()))
             return loader.construct_document(node)
         finally:
@@ -66,13 +67,31 @@ def parse_yaml(text: str, problems: list[ConfigProblem], *, path: Path = ()) -> 
         return None
 
 
-def _repeated_keys(node: yaml.Node, path: Path, seen: set[int]) -> Iterator[ConfigProblem]:
-    if id(node) in seen:  # an alias may lead back to its own anchor
+def _refuse_loops(node: yaml.Node, above: frozenset[int], done: set[int]) -> None:
+    """Raise where an alias stands inside its own anchor: such a value has no end."""
+    if id(node) in above:
+        raise yaml.MarkedYAMLError(
+            problem="an alias stands inside its own anchor", problem_mark=node.start_mark
+        )
+    if id(node) in done or isinstance(node, yaml.ScalarNode):
         return
-    seen.add(id(node))
+    for child in _children(node):
+        _refuse_loops(child, above | {id(node)}, done)
+    done.add(id(node))
+
+
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    for child in node.value:
+        yield from child if isinstance(child, tuple) else (child,)
+
+
+def _repeated_keys(node: yaml.Node, path: Path, done: set[int]) -> Iterator[ConfigProblem]:
+    if id(node) in done:  # an anchored value is looked at once
+        return
+    done.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            yield from _repeated_keys(item, (*path, index), seen)
+            yield from _repeated_keys(item, (*path, index), done)
     elif isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
         for key_node, value_node in node.value:
@@ -84,7 +103,7 @@ def _repeated_keys(node: yaml.Node, path: Path, seen: set[int]) -> Iterator[Conf
                     allowed="each key once",
                 )
             lines.setdefault(key, line)
-            yield from _repeated_keys(value_node, (*path, key), seen)
+            yield from _repeated_keys(value_node, (*path, key), done)
 
 
 def _syntax_problem(error: Exception, path: Path) -> ConfigProblem:
