@@ -13,7 +13,7 @@ class CostModel:
     Context tokens are the KV that attention reads: all computed tokens of every scheduled request.
     With every price 0 a step takes no time and only the order of events is simulated.
 
-    >>> CostModel(step_ns=1000, prefill_token_ns=10).step_duration_ns(64, 64, 0)
+    >>> CostModel(step_ns=1000, prefill_token_ns=10).duration_ns(64, 64, 0)
     1640
     """
 
@@ -24,19 +24,16 @@ class CostModel:
 
     ORDER_ONLY: ClassVar[CostModel]
 
-    @property
-    def is_free(self) -> bool:
-        return self == CostModel.ORDER_ONLY
-
-    def step_duration_ns(
-        self, prefill_tokens: int, context_tokens: int, decode_sequences: int
+    def duration_ns(
+        self, prefill_tokens: int, context_tokens: int, decode_sequences: int, steps: int = 1
     ) -> int:
-        return round(
+        """Time of `steps` that compute so much each; `context_tokens` is their sum."""
+        per_step = (
             self.step_ns
             + self.prefill_token_ns * prefill_tokens
-            + self.context_token_ns * context_tokens
             + self.decode_sequence_ns * decode_sequences
         )
+        return round(per_step * steps + self.context_token_ns * context_tokens)
 
 
 CostModel.ORDER_ONLY = CostModel()

@@ -23,7 +23,8 @@ class StepOutcome(NamedTuple):
 
     The order of `scheduled` counts: running requests first, then admitted ones. `hits` are tokens
     found cached by requests admitted for the first time, `resume_hits` by those that had been
-    preempted. `free_blocks` is None for a cache without limit.
+    preempted. `free_blocks` is None for a cache without limit. The outcome holds for `times` equal
+    steps in a row, which took `duration_ns` together.
     """
 
     scheduled: dict[str, int]
@@ -38,6 +39,20 @@ class StepOutcome(NamedTuple):
     running: int
     waiting: int
     duration_ns: int
+    times: int = 1
+
+
+class CacheContents(NamedTuple):
+    """What the cache holds, and what it has lost since the engine was made.
+
+    An evicted block carried a key when it was handed out anew; the key is evicted with it unless
+    another block carries it too.
+    """
+
+    cached_blocks: int
+    cached_keys: int
+    evicted_blocks: int
+    evicted_keys: int
 
 
 class Engine:
@@ -91,8 +106,12 @@ class Engine:
         self._live[request.request_id] = live
         self._scheduler.submit(live)
 
-    def step(self) -> StepOutcome:
-        """Schedule, compute and complete one step; a virtual clock moves by its duration."""
+    def step(self, limit: int = 1) -> StepOutcome:
+        """Schedule, compute and complete one step; a virtual clock moves by its duration.
+
+        With a `limit` above 1, steps that only decode and are equal to this one are taken with it,
+        up to so many in all: the caller promises that nothing arrives in between.
+        """
         scheduler, pool = self._scheduler, self._scheduler.pool
         evicted_blocks, evicted_keys = pool.evicted_blocks, pool.evicted_keys
         plan = scheduler.schedule()
@@ -100,6 +119,9 @@ class Engine:
         for request_id in plan.finished:
             del self._live[request_id]
         evicted_blocks = pool.evicted_blocks - evicted_blocks
+        times = 1
+        if limit > 1 and not evicted_blocks:
+            times += scheduler.repeat(plan, limit - 1)
         return StepOutcome(
             scheduled=plan.scheduled,
             hits=plan.hits,
@@ -112,12 +134,19 @@ class Engine:
             free_blocks=None if pool.capacity_blocks is None else pool.free_blocks,
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
-            duration_ns=self._book(plan, evicted_blocks),
+            duration_ns=self._book(plan, evicted_blocks, times),
+            times=times,
         )
 
     def stats(self) -> EngineStats:
         """All counters since the engine was made; the object goes on counting."""
         return self._scheduler.stats
+
+    def cache_contents(self) -> CacheContents:
+        pool = self._scheduler.pool
+        return CacheContents(
+            pool.cached_blocks, pool.cached_keys, pool.evicted_blocks, pool.evicted_keys
+        )
 
     @property
     def kv_usage(self) -> float:
@@ -148,15 +177,17 @@ class Engine:
         held = [*self._scheduler.running, *self._scheduler.waiting]
         assert sorted(live.request_id for live in held) == sorted(self._live)
 
-    def _book(self, plan: StepPlan, evicted_blocks: int) -> int:
-        """Count the step and move the clock; returns its duration."""
+    def _book(self, plan: StepPlan, evicted_blocks: int, times: int) -> int:
+        """Count `times` equal steps and move the clock; returns their duration."""
         stats = self._scheduler.stats
         decoded = plan.decoded_tokens
         prefilled = self.options.max_num_batched_tokens - plan.budget - decoded
         duration_ns = 0
-        if plan.scheduled and not self.cost.is_free:
-            duration_ns = self.cost.step_duration_ns(prefilled, plan.context_tokens, decoded)
-        stats.scheduler.record_step(prefilled, decoded, duration_ns)
+        if plan.scheduled and self.cost != CostModel.ORDER_ONLY:
+            # Each repeated step reads one more token of context for every sequence.
+            context = plan.context_tokens * times + decoded * (times * (times - 1) // 2)
+            duration_ns = self.cost.duration_ns(prefilled, context, decoded, times)
+        stats.scheduler.record_steps(prefilled, decoded, duration_ns, times)
         stats.scheduler.num_preemptions += len(plan.preempted)
         stats.prefix_cache.record_eviction(evicted_blocks)
         if isinstance(self.clock, VirtualClock):

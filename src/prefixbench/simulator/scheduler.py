@@ -259,6 +259,26 @@ class BlockScheduler:
         if done:
             self.running = [live for live in self.running if live.known_len < live.final_len]
 
+    def repeat(self, plan: StepPlan, limit: int) -> int:
+        """Take up to `limit` more steps that are equal to the completed one; returns how many.
+
+        A step in which requests only decoded repeats until one of them needs a block, fills one or
+        finishes: what kept others waiting has not changed.
+        """
+        decoded_only = plan.decoded_tokens == len(plan.lives) > 0
+        if not decoded_only or plan.hits or plan.resume_hits or plan.preempted or plan.finished:
+            return 0
+        if self._counts_look_ups and self.waiting:
+            return 0
+        for live in plan.lives:
+            limit = min(
+                limit, live.settled_len - live.computed_len, live.final_len - live.known_len - 1
+            )
+        for live in plan.lives if limit else ():
+            live.computed_len += limit
+            live.known_len += limit
+        return limit
+
     def abort(self, live: LiveRequest) -> None:
         """Remove an unfinished request; what it published stays findable."""
         if live in self.running:

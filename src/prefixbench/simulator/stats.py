@@ -58,16 +58,19 @@ class SchedulerStats:
     total_draft_tokens: int = 0
     total_accepted_tokens: int = 0
 
-    def record_step(self, prefill_tokens: int, decode_tokens: int, duration_ns: int) -> None:
+    def record_steps(
+        self, prefill_tokens: int, decode_tokens: int, duration_ns: int, steps: int = 1
+    ) -> None:
+        """Count equal steps: tokens are those of one step, the duration that of all."""
         if prefill_tokens:
-            self.num_prefill_steps += 1
-            self.total_prefill_tokens += prefill_tokens
+            self.num_prefill_steps += steps
+            self.total_prefill_tokens += prefill_tokens * steps
             self.prefill_duration_ns += duration_ns
         if decode_tokens:
-            self.num_decode_steps += 1
-            self.total_decode_tokens += decode_tokens
+            self.num_decode_steps += steps
+            self.total_decode_tokens += decode_tokens * steps
             self.decode_duration_ns += duration_ns
-            self.num_mixed_steps += bool(prefill_tokens)
+            self.num_mixed_steps += steps * bool(prefill_tokens)
 
     def record_acceptance(self, draft_tokens: int, accepted_tokens: int) -> None:
         """Count one speculative step; no profile speculates, so an engine never calls it."""

@@ -1,0 +1,118 @@
+"""The simulator against traces of the real engines, every field, step by step.
+
+`data/` holds a share of the recorded files; where the whole set lies beside the repository, it is
+replayed too. The files were made from vLLM 0.32.0's own scheduler and SGLang 0.5.23's own radix
+tree, and change only with those versions.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from prefixbench.core.errors import ConfigError
+from prefixbench.simulator.replay import replay_file
+from shared_folder import shared_folder
+
+DATA = Path(__file__).parent / "data"
+OWN = sorted(DATA.glob("*/*.json"))
+WHOLE_SET = sorted((shared_folder() / "goldens").glob("*/*.json"))
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+def test_a_recorded_trace_is_replayed_exactly(path: Path) -> None:
+    assert replay_file(path).difference is None
+
+
+def test_the_own_share_covers_every_family() -> None:
+    families = {path.stem.split("-")[0] for path in OWN}
+    assert families == {"a", "b", "c", "d", "e", "f", "g", "h", "i", "r"}
+
+
+@pytest.mark.skipif(not WHOLE_SET, reason="the whole set of recorded traces is not here")
+def test_the_whole_recorded_set_is_replayed_exactly() -> None:
+    differences = {path.name: replay_file(path).difference for path in WHOLE_SET}
+    assert {name: str(found) for name, found in differences.items() if found} == {}
+
+
+def trace_of(name: str) -> dict:
+    return json.loads(next(DATA.glob(f"*/{name}.json")).read_text())
+
+
+def difference_of(trace: dict, tmp_path: Path) -> str:
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(trace))
+    return str(replay_file(path).difference)
+
+
+def test_a_wrong_step_is_named_with_its_request(tmp_path: Path) -> None:
+    trace = trace_of("i-edge-unchunked-hit-makes-it-fit")
+    trace["expected"]["steps"][0]["scheduled"]["r1"] = 5
+    assert difference_of(trace, tmp_path) == "step 0, request r1, scheduled: expected 5, got 4"
+
+
+def test_the_order_of_a_step_counts(tmp_path: Path) -> None:
+    trace = trace_of("i-edge-unchunked-hit-makes-it-fit")
+    trace["expected"]["steps"][0]["scheduled"] = {"r1": 4, "r0": 100}
+    assert "step 0, scheduled request: expected r1, got r0" in difference_of(trace, tmp_path)
+
+
+def test_a_missing_repetition_of_a_step_is_found(tmp_path: Path) -> None:
+    trace = trace_of("i-edge-preempted-60-30-resumes-with-32")
+    repeated = next(step for step in trace["expected"]["steps"] if "times" in step)
+    repeated["times"] -= 1
+    assert "step" in difference_of(trace, tmp_path)
+
+
+@pytest.mark.parametrize("field", ["queries", "hits", "evicted_keys", "cached_blocks"])
+def test_a_wrong_counter_is_named(field: str, tmp_path: Path) -> None:
+    trace = trace_of("i-edge-identical-64-hits-48")
+    right = trace["expected"][field]
+    trace["expected"][field] = -1
+    assert difference_of(trace, tmp_path) == f"{field}: expected -1, got {right}"
+
+
+def test_a_wrong_operation_of_a_tree_is_named(tmp_path: Path) -> None:
+    trace = trace_of("r-edge-page16-70-hits-64")
+    trace["ops"][1]["expect"]["hit"] = 65
+    assert difference_of(trace, tmp_path) == "step 1, hit: expected 65, got 64"
+
+
+def test_the_replayed_trace_has_the_form_of_the_file() -> None:
+    path = next(DATA.glob("*/b-concurrent-018.json"))
+    trace = json.loads(path.read_text())
+    assert replay_file(path).trace == trace
+    assert list(replay_file(path).trace["expected"]) == list(trace["expected"])
+
+
+def test_a_trace_without_results_is_filled_and_cannot_be_checked(tmp_path: Path) -> None:
+    trace = trace_of("i-edge-identical-64-hits-48")
+    bare = copy.deepcopy(trace) | {"expected": {}}
+    path = tmp_path / "bare.json"
+    path.write_text(json.dumps(bare))
+    assert replay_file(path, check=False).trace["expected"] == trace["expected"]
+    with pytest.raises(ConfigError, match="expects nothing"):
+        replay_file(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format": "other"}', '{"format": "prefixbench-replay/1"}'],
+)
+def test_a_file_that_is_no_trace_is_refused_in_words(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "no-trace.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"cannot replay no-trace\.json"):
+        replay_file(path)
+
+
+def test_a_setting_that_is_not_simulated_is_refused(tmp_path: Path) -> None:
+    trace = trace_of("i-edge-identical-64-hits-48")
+    trace["config"]["speculative_tokens"] = 3
+    path = tmp_path / "unknown.json"
+    path.write_text(json.dumps(trace))
+    with pytest.raises(ConfigError, match="speculative_tokens"):
+        replay_file(path)
