@@ -1,0 +1,157 @@
+"""Corpora: where the natural text of prefixes and suffixes comes from.
+
+A corpus is a list of texts, numbered as in its file; the number is the sample id of manifests. A
+row of GSM8K's schema `{question, answer}` becomes the text `question`, newline, `answer`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from prefixbench.content.word_problems import generate_word_problems
+from prefixbench.core.errors import CorpusError, ErrorContext, Stage
+
+BUILTIN = "builtin"
+GSM8K = "gsm8k"
+
+#: Names the file or folder that `gsm8k` stands for.
+GSM8K_VARIABLE = "PREFIXBENCH_GSM8K"
+
+_GSM8K_FILE = "train.jsonl"
+_GSM8K_HINT = (
+    f"set {GSM8K_VARIABLE} to {_GSM8K_FILE} of github.com/openai/grade-school-math"
+    " (grade_school_math/data), or give that file to --corpus"
+)
+_TEXT_KEYS = ("text", "prompt", "content", "question")
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Texts with a name for manifests and the SHA-256 of the bytes they were read from."""
+
+    name: str
+    texts: tuple[str, ...]
+    sha256: str
+
+    @property
+    def rows(self) -> int:
+        return len(self.texts)
+
+
+def load_corpus(spec: str | Path, *, seed: int) -> Corpus:
+    """`builtin` (generated from the seed), `gsm8k`, or a jsonl or txt file."""
+    if str(spec) == BUILTIN:
+        return _builtin_corpus(seed)
+    if str(spec) == GSM8K:
+        return _gsm8k_corpus()
+    return _file_corpus(Path(spec).expanduser())
+
+
+def _builtin_corpus(seed: int) -> Corpus:
+    rows = list(generate_word_problems(seed))
+    raw = b"".join(orjson.dumps(row) + b"\n" for row in rows)
+    return Corpus(BUILTIN, tuple(_row_text(row) for row in rows), sha256(raw).hexdigest())
+
+
+def _gsm8k_corpus() -> Corpus:
+    place = os.environ.get(GSM8K_VARIABLE)
+    if place:
+        path = Path(place).expanduser()
+        corpus = _file_corpus(path / _GSM8K_FILE if path.is_dir() else path)
+        return Corpus(GSM8K, corpus.texts, corpus.sha256)
+    return _gsm8k_from_hub()
+
+
+def _gsm8k_from_hub() -> Corpus:
+    """The hub's parquet file, through the extra `hf`; never a silent substitute."""
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise _unusable(GSM8K, "it is not on this machine", _GSM8K_HINT) from None
+    from huggingface_hub import hf_hub_download
+
+    try:
+        path = hf_hub_download(
+            "openai/gsm8k", "main/train-00000-of-00001.parquet", repo_type="dataset"
+        )
+        rows = parquet.read_table(path, columns=["question", "answer"]).to_pylist()
+    except Exception as error:  # network, cache and format errors of three libraries
+        reason = f"the hub did not give it ({type(error).__name__})"
+        raise _unusable(GSM8K, reason, _GSM8K_HINT) from error
+    return Corpus(
+        GSM8K, tuple(_row_text(row) for row in rows), sha256(Path(path).read_bytes()).hexdigest()
+    )
+
+
+def _file_corpus(path: Path) -> Corpus:
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        allowed = ", ".join(sorted(_READERS))
+        raise _unusable(path.name, "its kind of file is not known", f"use one of: {allowed}")
+    try:
+        raw = path.read_bytes()
+        texts = tuple(reader(raw.decode(), path.name))
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise _unusable(path.name, reason, "check the path") from error
+    except UnicodeDecodeError as error:
+        raise _unusable(path.name, "it is not UTF-8", "save the file as UTF-8") from error
+    if not any(texts):
+        raise _unusable(path.name, "it holds no text", "a row needs text")
+    return Corpus(path.name, texts, sha256(raw).hexdigest())
+
+
+def _read_jsonl(raw: str, name: str) -> Iterable[str]:
+    for number, line in enumerate(raw.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield _row_text(orjson.loads(line))
+        except (orjson.JSONDecodeError, TypeError, KeyError) as error:
+            raise _unusable(
+                f"{name} line {number}",
+                "it is no JSON object with a text",
+                'a row is {"question": …, "answer": …} or {"text": …}',
+            ) from error
+
+
+def _read_txt(raw: str, _name: str) -> Iterable[str]:
+    """Paragraphs, parted by empty lines; the lines, where no line is empty."""
+    text = raw.replace("\r\n", "\n").strip()
+    parts = text.split("\n\n") if "\n\n" in text else text.split("\n")
+    return (part.strip() for part in parts if part.strip())
+
+
+_READERS: dict[str, Callable[[str, str], Iterable[str]]] = {
+    ".jsonl": _read_jsonl,
+    ".json": _read_jsonl,
+    ".txt": _read_txt,
+    ".text": _read_txt,
+    ".md": _read_txt,
+}
+
+
+def _row_text(row: Any) -> str:
+    """The text of a row; KeyError or TypeError if it has none."""
+    if isinstance(row, str):
+        return row.strip()
+    key = next((key for key in _TEXT_KEYS if key in row), None)
+    if key is None or not isinstance(row[key], str):
+        raise TypeError("no text in this row")
+    answer = row.get("answer") if key == "question" else None
+    return f"{row[key].strip()}\n{answer.strip()}" if answer else row[key].strip()
+
+
+def _unusable(name: str, reason: str, hint: str) -> CorpusError:
+    return CorpusError(
+        f"corpus {name!r} cannot be used: {reason}",
+        context=ErrorContext(stage=Stage.CONTENT, field="corpus"),
+        hint=hint,
+    )

@@ -1,0 +1,69 @@
+"""Divergence blocks: the tokens that end a match, unique by construction.
+
+Requests that could meet share one numbering: the requests of a group, and, across the whole data
+set, those without a prefix of their own (they all diverge right after the head). Request number k
+begins its unique part with the request markers
+
+    first[k]  = permutation(k mod M)
+    second[k] = offset(first[k]) + k div M        (mod M)
+
+of M request markers: the first token is unique for k < M, the pair for k < M^2. A retry takes a
+number that no request has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from prefixbench.content.draws import ContentLabels, Permutation, draw_below
+from prefixbench.content.tape import Positions
+
+#: Request markers at the start of a unique part, where there is room for them.
+MARKERS_PER_REQUEST = 2
+
+#: Name of the numbering of requests without a prefix of their own.
+_NO_PREFIX = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Divergences:
+    """For each request: its number, its markers, and where its run of fillers starts."""
+
+    numbers: Positions
+    first: Positions
+    second: Positions
+    filler_starts: Positions
+
+
+def numberings(groups: Positions, has_prefix: npt.NDArray[np.bool_]) -> Positions:
+    """The numbering of each request: its group, or -1 without a prefix of its own."""
+    return np.where(has_prefix, groups, _NO_PREFIX)
+
+
+def draw_divergences(
+    numbering: Positions,
+    retries: Positions,
+    *,
+    labels: ContentLabels,
+    group_ids: list[str],
+    marker_count: int,
+    filler_count: int,
+) -> Divergences:
+    """Markers of all requests; a pure function of the labels, numbering and retries."""
+    order = np.argsort(numbering, kind="stable")
+    bounds = np.flatnonzero(np.diff(numbering[order])) + 1
+    columns = np.empty((4, len(numbering)), dtype=np.int64)
+    for members in np.split(order, bounds) if len(order) else []:
+        name = numbering[members[0]]
+        key = labels.key("divergence", group="" if name == _NO_PREFIX else group_ids[name])
+        numbers = np.arange(len(members)) + retries[members] * len(members)
+        first = Permutation.draw(marker_count, key)(numbers)
+        offset = draw_below(marker_count, key, first)
+        columns[0, members] = numbers
+        columns[1, members] = first
+        columns[2, members] = (offset + numbers // marker_count) % marker_count
+        columns[3, members] = draw_below(filler_count, key + 1, numbers)
+    return Divergences(*columns)

@@ -1,0 +1,126 @@
+"""Master prefixes: what the requests of a group begin with, cut wherever the plan wants it.
+
+A master prefix begins with a group marker and two drawn fillers (so that data sets and groups part
+at once), then follows the corpus. Where a planned cut falls inside an atom, the atom moves behind
+the cut and fillers take its place; one layout serves all requests of the group.
+
+    content tokens   0        1               3                    cut             cut
+                     | marker | filler filler | atoms ... fillers | atoms ... |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from prefixbench.content.passages import Passage
+from prefixbench.content.tape import Ids, Stretch, join_ids, join_text, unescape
+from prefixbench.content.words import Words
+
+#: Drawn fillers behind the group's markers: with them two data sets part inside a block of four.
+LEAD_FILLERS = 2
+
+_CUT_BYTES = 300  # about what one entry of the table of cuts takes
+
+
+@dataclass(frozen=True, slots=True)
+class MasterDraw:
+    """What was drawn for a group: its markers, where its fillers start, its first sample."""
+
+    markers: tuple[int, ...]
+    filler_start: int
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place where a master prefix may end: how far its text goes, and how far it has read."""
+
+    text_bytes: int
+    characters: int
+    opening_stop: int
+    ring_stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class MasterPrefix:
+    """The content of a master prefix (what follows the head), with its cuts by length in tokens."""
+
+    ids: Ids
+    text: bytes
+    cuts: dict[int, Cut]
+
+    @cached_property
+    def view(self) -> memoryview:
+        return memoryview(self.text)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.text) + self.ids.nbytes + _CUT_BYTES * len(self.cuts)
+
+
+def group_markers(place: int, marker_count: int) -> tuple[int, ...]:
+    """Markers of the group with this number: one, or two where groups outnumber markers."""
+    if place < marker_count:
+        return (place,)
+    return (place % marker_count, place // marker_count % marker_count)
+
+
+def lay_master(
+    draw: MasterDraw, cuts: Iterable[int], passage: Passage, words: Words
+) -> MasterPrefix:
+    """Lay a master prefix so that it may end at each of the cuts (content tokens)."""
+    lead = _lead(draw, words)
+    reader = _Reader(passage, draw.sample)
+    stretches: list[Stretch] = []
+    at = {0: Cut(0, 0, 0, reader.ring_stop)}
+    length = text_bytes = characters = 0
+    for cut in sorted(set(cuts) - {0}):
+        piece, lead = lead[: cut - length], lead[cut - length :]
+        free = cut - length - len(piece)
+        read, used = reader.read(free)
+        piece += read
+        piece += words.fillers.run(draw.filler_start + LEAD_FILLERS + length, free - used)
+        text = join_text(piece)
+        stretches += piece
+        length = cut
+        text_bytes += len(text)
+        characters += len(unescape(text))
+        at[cut] = Cut(text_bytes, characters, reader.opening_stop, reader.ring_stop)
+    return MasterPrefix(join_ids(stretches), join_text(stretches), at)
+
+
+def _lead(draw: MasterDraw, words: Words) -> list[Stretch]:
+    """Markers and first fillers, one token a stretch."""
+    markers = [words.group_markers.stretch(number, number + 1) for number in draw.markers]
+    fillers = [words.fillers.run(draw.filler_start + place, 1)[0] for place in range(LEAD_FILLERS)]
+    return markers + fillers
+
+
+class _Reader:
+    """Reads a passage once, piece by piece."""
+
+    def __init__(self, passage: Passage, sample: int) -> None:
+        self._passage = passage
+        self.opening_stop = 0
+        self.ring_stop = int(passage.ring.sample_position(sample))
+
+    def read(self, budget: int) -> tuple[list[Stretch], int]:
+        """What comes next and fits the budget of tokens; its stretches and tokens."""
+        stretches: list[Stretch] = []
+        used = 0
+        opening = self._passage.opening
+        if opening is not None and self.opening_stop < len(opening):
+            stop = min(int(opening.last_cut(self.opening_stop, budget)), len(opening))
+            stretches = opening.stretches(self.opening_stop, stop)
+            used = int(opening.stretch_len(self.opening_stop, stop))
+            self.opening_stop = stop
+            if stop < len(opening):
+                return stretches, used
+        ring = self._passage.ring
+        stop = int(ring.last_cut(self.ring_stop, budget - used))
+        stretches += ring.stretches(self.ring_stop, stop)
+        used += int(ring.stretch_len(self.ring_stop, stop))
+        self.ring_stop = stop
+        return stretches, used

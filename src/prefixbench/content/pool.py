@@ -1,0 +1,267 @@
+"""The pool: everything that prompts are cut from, made once for a tokenizer and its corpora.
+
+Building it encodes the corpus twice, atom by atom and text by text, and keeps only texts where
+both agree. After that no prompt needs the tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+
+from prefixbench.content.atoms import Boundary, Separator, atoms_of, parse_separator, starts_line
+from prefixbench.content.certificate import (
+    Certificate,
+    GuardCounts,
+    require_exact_text,
+    scan_vocabulary,
+)
+from prefixbench.content.corpus import Corpus
+from prefixbench.content.ring import TextRing
+from prefixbench.content.tape import Tape, escape, offsets_of
+from prefixbench.content.tokenizer import TokenizerProtocol
+from prefixbench.content.words import (
+    OPENING_WORD,
+    WordAtom,
+    Words,
+    opening_words,
+    part_words,
+    word_atoms,
+)
+from prefixbench.core.errors import (
+    ConfigError,
+    CorpusError,
+    ErrorContext,
+    Stage,
+)
+
+#: A corpus with fewer tokens cannot vary one request from the next.
+FEWEST_TOKENS = 100
+
+_BATCH = 1_024
+_BRIDGE_WORD = " then"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """Words, the rings of the two sources, and why they may be cut where they are.
+
+    `prefix_ring` is the same object as `suffix_ring` where prefixes have no source of their own.
+    """
+
+    words: Words
+    suffix_ring: TextRing
+    prefix_ring: TextRing
+    certificate: Certificate
+
+    @property
+    def shares_source(self) -> bool:
+        return self.prefix_ring is self.suffix_ring
+
+
+@dataclass(frozen=True, slots=True)
+class TextSource:
+    """A corpus and what stands between two of its samples."""
+
+    corpus: Corpus
+    separator: str = "\n\n"
+
+
+def build_pool(
+    tokenizer: TokenizerProtocol, suffix: TextSource, prefix: TextSource | None = None
+) -> Pool:
+    """Encode the sources and part the vocabulary into markers and fillers.
+
+    TokenizerError if text cannot be exact with this tokenizer, CorpusError if a corpus has too
+    little usable text, ConfigError for a separator that cannot be cut.
+    """
+    certificate = scan_vocabulary(tokenizer)
+    require_exact_text(certificate)
+    suffix_ring, suffix_guard = _build_ring(tokenizer, suffix, certificate)
+    prefix_ring, guards = suffix_ring, [suffix_guard]
+    if prefix is not None and prefix != suffix:
+        prefix_ring, prefix_guard = _build_ring(tokenizer, prefix, certificate)
+        guards.append(prefix_guard)
+    corpus_ids = np.union1d(suffix_ring.all_ids, prefix_ring.all_ids)
+    return Pool(
+        words=part_words(word_atoms(tokenizer), corpus_ids),
+        suffix_ring=suffix_ring,
+        prefix_ring=prefix_ring,
+        certificate=replace(certificate, guards=tuple(guards)),
+    )
+
+
+def warmup_filler(pool: Pool) -> WordAtom:
+    """The word behind the prefix of a warm-up request; it occurs in no measured prompt."""
+    return pool.words.warmup_filler
+
+
+def certify(tokenizer: TokenizerProtocol, corpus: Corpus) -> Certificate:
+    """Scan the vocabulary, and let the guard judge every text of a corpus.
+
+    A tokenizer that fails the scan is described, not refused; its corpus is not looked at.
+    """
+    certificate = scan_vocabulary(tokenizer)
+    boundary = Boundary.LINE if certificate.allows(Boundary.LINE) else Boundary.WORD
+    if not certificate.allows(boundary):
+        return certificate
+    source = TextSource(corpus, "\n\n" if boundary is Boundary.LINE else " ")
+    _, guard = _build_ring(tokenizer, source, certificate)
+    return replace(certificate, guards=(guard,))
+
+
+def _build_ring(
+    tokenizer: TokenizerProtocol, source: TextSource, certificate: Certificate
+) -> tuple[TextRing, GuardCounts]:
+    separator = parse_separator(source.separator)
+    require_exact_text(certificate, separator.boundary)
+    _reject_added_tokens(source.separator, tokenizer)
+    encoder = _AtomEncoder(tokenizer)
+    samples = _Samples(tokenizer, source.corpus, separator, encoder)
+    guard = samples.guard_counts()
+    ring = _ring_of(samples, encoder, _bridges(tokenizer, separator))
+    if ring.token_count < FEWEST_TOKENS:
+        raise CorpusError(
+            f"corpus {source.corpus.name!r} is too small: {ring.token_count} usable tokens in"
+            f" {guard.kept} of {guard.texts} texts, at least {FEWEST_TOKENS} are needed",
+            context=ErrorContext(stage=Stage.CONTENT, field="corpus"),
+            hint="give more text; texts that spell a special token do not count",
+        )
+    return ring, guard
+
+
+def _reject_added_tokens(separator: str, tokenizer: TokenizerProtocol) -> None:
+    if any(text in separator for text in tokenizer.added_token_texts):
+        raise ConfigError(
+            "the separator spells an added token of the tokenizer",
+            context=ErrorContext(stage=Stage.CONTENT, field="suffix.separator"),
+            hint="use plain text between samples",
+        )
+
+
+class _AtomEncoder:
+    """Ids of atoms, each encoded once, behind the opening word (and a newline where it has one)."""
+
+    def __init__(self, tokenizer: TokenizerProtocol) -> None:
+        self._tokenizer = tokenizer
+        self._leads = {False: OPENING_WORD, True: f"{OPENING_WORD}\n"}
+        self._lead_ids = {line: tokenizer.encode(lead) for line, lead in self._leads.items()}
+        self.numbers: dict[str, int] = {}
+        self.rows: list[list[int]] = []
+
+    def learn(self, atoms: Sequence[str]) -> None:
+        """Give a number to each atom that is new, and encode it."""
+        new = [atom for atom in dict.fromkeys(atoms) if atom not in self.numbers]
+        self.rows.extend(self.encode_batch(new))
+        for atom in new:
+            self.numbers[atom] = len(self.numbers)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of texts that begin at a safe boundary; a row is empty if the lead does not hold."""
+        lines = [starts_line(text) for text in texts]
+        rows: list[list[int]] = []
+        for start in range(0, len(texts), _BATCH):
+            batch = texts[start : start + _BATCH]
+            led = [
+                self._leads[line] + text for line, text in zip(lines[start:], batch, strict=False)
+            ]
+            rows.extend(self._tokenizer.encode_batch(led))
+        return [self._without_lead(ids, line) for ids, line in zip(rows, lines, strict=True)]
+
+    def _without_lead(self, ids: list[int], line: bool) -> list[int]:
+        lead = self._lead_ids[line]
+        return ids[len(lead) :] if ids[: len(lead)] == lead else []
+
+
+class _Samples:
+    """The usable texts of a corpus as numbers of atoms, and why the others are not."""
+
+    def __init__(
+        self,
+        tokenizer: TokenizerProtocol,
+        corpus: Corpus,
+        separator: Separator,
+        encoder: _AtomEncoder,
+    ) -> None:
+        self._corpus = corpus
+        self._with_added_token = self._without_boundary = self._with_other_ids = 0
+        self.rows: list[int] = []
+        self.atoms: list[list[int]] = []
+        self._collect(tokenizer.added_token_texts, separator, encoder)
+
+    def _collect(
+        self, forbidden: tuple[str, ...], separator: Separator, encoder: _AtomEncoder
+    ) -> None:
+        split: list[tuple[int, list[str]]] = []
+        for row, text in enumerate(self._corpus.texts):
+            if any(token in text for token in forbidden):
+                self._with_added_token += 1
+            elif atoms := atoms_of(text, separator):
+                split.append((row, atoms))
+            else:
+                self._without_boundary += 1
+        encoder.learn(list(chain.from_iterable(atoms for _, atoms in split)))
+        whole = encoder.encode_batch(["".join(atoms) for _, atoms in split])
+        for (row, atoms), ids in zip(split, whole, strict=True):
+            numbers = [encoder.numbers[atom] for atom in atoms]
+            rows = [encoder.rows[number] for number in numbers]
+            if all(rows) and list(chain.from_iterable(rows)) == ids:
+                self.rows.append(row)
+                self.atoms.append(numbers)
+            else:
+                self._with_other_ids += 1
+
+    def guard_counts(self) -> GuardCounts:
+        return GuardCounts(
+            corpus=self._corpus.name,
+            corpus_sha256=self._corpus.sha256,
+            texts=self._corpus.rows,
+            kept=len(self.rows),
+            with_added_token=self._with_added_token,
+            without_boundary=self._without_boundary,
+            with_other_ids=self._with_other_ids,
+        )
+
+
+def _ring_of(samples: _Samples, encoder: _AtomEncoder, bridges: tuple[Tape, Tape]) -> TextRing:
+    texts = list(encoder.numbers)
+    escaped = [escape(text) for text in texts]
+    numbers = list(chain.from_iterable(samples.atoms))
+    lines = np.array([starts_line(text) for text in texts], dtype=np.bool_)
+    return TextRing(
+        tape=Tape.of(
+            [encoder.rows[number] for number in numbers], [escaped[number] for number in numbers]
+        ),
+        line_starts=lines[numbers],
+        sample_starts=offsets_of([len(atoms) for atoms in samples.atoms]),
+        sample_ids=np.array(samples.rows, dtype=np.int64),
+        entry=bridges[0],
+        exit=bridges[1],
+    )
+
+
+def _bridges(tokenizer: TokenizerProtocol, separator: Separator) -> tuple[Tape, Tape]:
+    """Entry and exit of stretches that begin or end behind a newline."""
+    if separator.boundary is Boundary.WORD:
+        return Tape.of([[]], [b""]), Tape.of([[]], [b""])
+    atoms = {atom.text: atom for atom in word_atoms(tokenizer)}
+    word = atoms.get(_BRIDGE_WORD) or next(reversed(atoms.values()))
+    leave = opening_words(tokenizer)[0]
+    enter = f"{word.text}{separator.tail}"
+    head = tokenizer.encode(OPENING_WORD)
+    entered = tokenizer.encode(f"{OPENING_WORD}{enter}")
+    whole = tokenizer.encode(f"{OPENING_WORD}{enter}{leave}{word.text}")
+    leave_ids = whole[len(entered) : -1]
+    if whole[: len(entered)] != entered or whole[-1] != word.id or len(leave_ids) != 1:
+        raise ConfigError(
+            f"tokenizer {tokenizer.name!r} cannot keep this separator apart from the text",
+            context=ErrorContext(stage=Stage.CONTENT, field="suffix.separator"),
+            hint='use one space: " "',
+        )
+    return (
+        Tape.of([entered[len(head) :]], [escape(enter)]),
+        Tape.of([leave_ids], [escape(leave)]),
+    )

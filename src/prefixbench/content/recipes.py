@@ -1,0 +1,226 @@
+"""Recipes: for each request the numbers from which its prompt is joined, all computed at once.
+
+A recipe is a pure function of the plan's row and of the labels (seed, data set, target, group,
+request, retry).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from prefixbench.content.divergence import (
+    MARKERS_PER_REQUEST,
+    Divergences,
+    draw_divergences,
+    numberings,
+)
+from prefixbench.content.draws import ContentLabels, Permutation, request_index
+from prefixbench.content.master import MasterDraw, group_markers
+from prefixbench.content.passages import Passages
+from prefixbench.content.pool import Pool
+from prefixbench.content.ring import Flags
+from prefixbench.content.suffix import (
+    PrefixReach,
+    RequestDraws,
+    SuffixLayout,
+    SuffixStarts,
+    choose_starts,
+    lay_suffixes,
+)
+from prefixbench.content.tape import Positions
+from prefixbench.content.template import Frame
+from prefixbench.core.seeds import below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ContentColumns:
+    """The plan of all requests, one array entry a request; lengths in tokens from token 0.
+
+    `group` numbers `group_ids`. A `divergence_len` of 0 lets the unique part begin with natural
+    text.
+    """
+
+    group: Positions
+    input_len: Positions
+    planned_prefix_len: Positions
+    divergence_len: Positions
+    group_ids: list[str]
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def check(self, frame: Frame) -> None:
+        """ValueError for a row that no prompt can have; the planner never makes one."""
+        room = self.input_len - frame.tail_len - self.planned_prefix_len - self.divergence_len
+        wrong = (
+            (self.planned_prefix_len < frame.head_len)
+            | (self.divergence_len < 0)
+            | (room < 0)
+            | (room + self.divergence_len < 1)
+        )
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"request {row} cannot hold its head, prefix, unique part and tail:"
+                f" input_len={self.input_len[row]} planned_prefix_len="
+                f"{self.planned_prefix_len[row]} divergence_len={self.divergence_len[row]}"
+            )
+
+
+class Recipe(NamedTuple):
+    """What one prompt is joined from: numbers of tapes' pieces, and lengths in tokens.
+
+    `prefix` counts content tokens of the group's master prefix.
+    """
+
+    group: int
+    prefix: int
+    marker_count: int
+    first_marker: int
+    second_marker: int
+    filler_start: int
+    filler_count: int
+    opening_stop: int
+    ring_start: int
+    ring_stop: int
+    last_filler_count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecipeTable:
+    """All recipes as columns, and what was drawn for the groups."""
+
+    columns: tuple[Positions, ...]
+    exhausted: Flags
+    masters: list[MasterDraw]
+
+    def rows(self, start: int, stop: int) -> list[Recipe]:
+        slices = (column[start:stop].tolist() for column in self.columns)
+        return [Recipe(*row) for row in zip(*slices, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Budgets:
+    """Tokens of the unique part: markers, fillers of the divergence block, natural suffix."""
+
+    markers: Positions
+    fillers: Positions
+    natural: Positions
+
+
+def make_recipes(
+    pool: Pool,
+    passages: Passages,
+    frame: Frame,
+    columns: ContentColumns,
+    labels: ContentLabels,
+    retries: Positions,
+) -> RecipeTable:
+    """Recipes of all requests, in the order of the columns."""
+    columns.check(frame)
+    prefix = columns.planned_prefix_len - frame.head_len
+    budgets = _share_unique_part(columns, frame)
+    divergences = draw_divergences(
+        numberings(columns.group, prefix > 0),
+        retries,
+        labels=labels,
+        group_ids=columns.group_ids,
+        marker_count=len(pool.words.request_markers),
+        filler_count=len(pool.words.fillers),
+    )
+    masters = [
+        _draw_master(group, pool, passages, columns.group_ids, labels)
+        for group in range(len(columns.group_ids))
+    ]
+    starts = _choose_starts(
+        passages, columns, prefix, budgets, masters, _request_draws(columns, labels, retries)
+    )
+    layout = lay_suffixes(passages.suffix, starts.positions, budgets.natural)
+    return RecipeTable(
+        _columns(columns.group, prefix, budgets, divergences, layout), starts.exhausted, masters
+    )
+
+
+def _columns(
+    group: Positions,
+    prefix: Positions,
+    budgets: _Budgets,
+    divergences: Divergences,
+    layout: SuffixLayout,
+) -> tuple[Positions, ...]:
+    """In the order of the fields of `Recipe`."""
+    return (
+        group,
+        prefix,
+        budgets.markers,
+        divergences.first,
+        divergences.second,
+        divergences.filler_starts,
+        budgets.fillers,
+        layout.opening_stops,
+        layout.starts,
+        layout.stops,
+        layout.filler_counts,
+    )
+
+
+def _share_unique_part(columns: ContentColumns, frame: Frame) -> _Budgets:
+    """A divergence block begins with two markers; one of a single token borrows the second one
+    from the suffix, so that requests stay distinct past the number of markers."""
+    divergence = columns.divergence_len
+    room = columns.input_len - frame.tail_len - columns.planned_prefix_len
+    wanted = np.where(divergence > 0, MARKERS_PER_REQUEST, 0)
+    markers = np.minimum(wanted, room)
+    fillers = np.maximum(divergence - markers, 0)
+    return _Budgets(markers, fillers, room - markers - fillers)
+
+
+def _draw_master(
+    group: int, pool: Pool, passages: Passages, group_ids: list[str], labels: ContentLabels
+) -> MasterDraw:
+    count = len(pool.words.group_markers)
+    key = labels.key("master", group=group_ids[group])
+    place = Permutation.draw(count, labels.key("group_markers"))(group % count)
+    passage = passages.prefix
+    first = 0 if passage.starts_at_first else below(passage.ring.sample_count, key, 0)
+    return MasterDraw(
+        markers=group_markers(place + group // count * count, count),
+        filler_start=below(len(pool.words.fillers), key, 1),
+        sample=first,
+    )
+
+
+def _request_draws(
+    columns: ContentColumns, labels: ContentLabels, retries: Positions
+) -> RequestDraws:
+    keys = np.array(
+        [labels.key("suffix", group=group_id) for group_id in columns.group_ids], dtype=np.uint64
+    )
+    requests = np.arange(len(columns), dtype=np.int64)
+    return RequestDraws(keys[columns.group], request_index(requests, retries))
+
+
+def _choose_starts(
+    passages: Passages,
+    columns: ContentColumns,
+    prefix: Positions,
+    budgets: _Budgets,
+    masters: list[MasterDraw],
+    draws: RequestDraws,
+) -> SuffixStarts:
+    reach = None
+    if passages.share_ring:
+        longest = np.zeros(len(columns.group_ids), dtype=np.int64)
+        np.maximum.at(longest, columns.group, prefix)
+        samples = np.array([master.sample for master in masters], dtype=np.int64)
+        reach = PrefixReach(samples[columns.group], longest[columns.group])
+    return choose_starts(
+        passages.suffix,
+        budgets.natural,
+        draws,
+        prefix_reach=reach,
+        inside_sample=columns.divergence_len == 0,
+    )

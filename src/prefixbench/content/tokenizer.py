@@ -1,0 +1,298 @@
+"""Tokenizers: what the content rooms need of one, and how one is loaded from disk.
+
+No tokenizer is downloaded and no `transformers` is imported: a `tokenizer.json` (or a folder that
+holds one) is read with the `tokenizers` library, the built-in one is made by code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import orjson
+from tokenizers import Tokenizer as Engine
+
+from prefixbench.content.vocabulary import END_OF_TEXT, builtin_vocabulary, byte_letters
+from prefixbench.core.errors import ErrorContext, Stage, TokenizerError
+
+BUILTIN = "builtin"
+
+_SPACE_LETTER = "▁"  # SentencePiece vocabularies write a space so
+
+
+@runtime_checkable
+class TokenizerProtocol(Protocol):
+    """What plans, texts and proofs ask of a tokenizer."""
+
+    @property
+    def name(self) -> str:
+        """A word for manifests: no path."""
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of what defines the tokenizer: equal fingerprints give equal ids."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries, added tokens included."""
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids that no text may contain: BOS, EOS, PAD, template marks."""
+
+    @property
+    def added_token_texts(self) -> tuple[str, ...]:
+        """Texts that the tokenizer parses as one added token wherever they occur."""
+
+    def pieces(self) -> Iterator[tuple[int, str]]:
+        """Every entry of the vocabulary with its id, as the text it stands for."""
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """Ids of a text; with special tokens: as a server's text endpoint sees it."""
+
+    def encode_batch(
+        self, texts: Sequence[str], add_special_tokens: bool = False
+    ) -> list[list[int]]: ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
+
+    def __hash__(self) -> int:
+        """Tokenizers are told apart by identity; what is found out about one is kept."""
+
+
+class Tokenizer:
+    """A `tokenizers` engine with the settings that its folder adds."""
+
+    def __init__(
+        self,
+        definition: bytes,
+        *,
+        name: str,
+        settings: Mapping[str, Any] | None = None,
+        version: str | None = None,
+    ) -> None:
+        """Take a `tokenizer.json` and, as `settings`, a `tokenizer_config.json`."""
+        self.name = name
+        self.fingerprint = sha256(definition).hexdigest()
+        self.settings = dict(settings or {})
+        self._definition: dict[str, Any] = orjson.loads(definition)
+        self.version = version or str(self._definition.get("version", "unknown"))
+        self._engine = Engine.from_str(definition.decode())
+        self._engine.no_truncation()
+        self._engine.no_padding()
+
+    @property
+    def vocab_size(self) -> int:
+        return self._engine.get_vocab_size(with_added_tokens=True)
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        return frozenset(token["id"] for token in self._added_tokens if token["special"])
+
+    @cached_property
+    def added_token_texts(self) -> tuple[str, ...]:
+        """Special texts and marks such as `<think>`; not added runs of spaces or plain words,
+        which are ordinary vocabulary and which the guard of the pool judges."""
+        texts = (
+            token["content"]
+            for token in self._added_tokens
+            if token["special"] or not _is_ordinary(token["content"])
+        )
+        return tuple(sorted(text for text in texts if text))
+
+    @property
+    def _added_tokens(self) -> list[dict[str, Any]]:
+        return self._definition.get("added_tokens") or []
+
+    @cached_property
+    def frame_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Ids that `add_special_tokens` puts before and after a text.
+
+        `tokenizer_config.json` decides where it speaks, else the post-processor
+        (contract section 2, `add_special_tokens: auto`).
+        """
+        before, after = self._post_processor_ids()
+        return (
+            self._configured_ids("bos_token", "add_bos_token", before),
+            self._configured_ids("eos_token", "add_eos_token", after),
+        )
+
+    def _post_processor_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        plain = self._engine.encode("The", add_special_tokens=False).ids
+        framed = self._engine.encode("The", add_special_tokens=True).ids
+        for start in range(len(framed) - len(plain) + 1):
+            if framed[start : start + len(plain)] == plain:
+                return tuple(framed[:start]), tuple(framed[start + len(plain) :])
+        raise _unusable(self.name, "its post-processor changes the ids of the text itself")
+
+    def _configured_ids(
+        self, token_key: str, switch_key: str, otherwise: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        switch = self.settings.get(switch_key)
+        if not isinstance(switch, bool):
+            return otherwise
+        if not switch:
+            return ()
+        text = self.special_text(token_key)
+        token_id = None if text is None else self._engine.token_to_id(text)
+        if token_id is None:
+            raise _unusable(self.name, f"{switch_key} is true, but {token_key} names no token")
+        return (token_id,)
+
+    def special_text(self, key: str) -> str | None:
+        """The text of `bos_token`, `eos_token`, ... in the settings, or None."""
+        value = self.settings.get(key)
+        return value.get("content") if isinstance(value, dict) else value
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja source of the (default) chat template, if the folder has one."""
+        template = self.settings.get("chat_template")
+        if isinstance(template, list):
+            named = {entry["name"]: entry["template"] for entry in template}
+            template = named.get("default")
+        return template
+
+    def pieces(self) -> Iterator[tuple[int, str]]:
+        added = {token["content"] for token in self._added_tokens}
+        as_text = self._piece_reader()
+        for piece, piece_id in self._engine.get_vocab(with_added_tokens=True).items():
+            yield piece_id, piece if piece in added else as_text(piece)
+
+    def _piece_reader(self) -> _PieceReader:
+        parts = [self._definition.get(part) for part in ("pre_tokenizer", "decoder", "normalizer")]
+        if b'"ByteLevel"' in orjson.dumps(parts[:2]):
+            return _ByteLevelReader()
+        return _SpaceLetterReader() if _SPACE_LETTER.encode() in orjson.dumps(parts) else str
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        ids = self._engine.encode(text, add_special_tokens=False).ids
+        return self._framed(ids) if add_special_tokens else ids
+
+    def encode_batch(
+        self, texts: Sequence[str], add_special_tokens: bool = False
+    ) -> list[list[int]]:
+        encodings = self._engine.encode_batch_fast(list(texts), add_special_tokens=False)
+        rows = [encoding.ids for encoding in encodings]
+        return [self._framed(ids) for ids in rows] if add_special_tokens else rows
+
+    def _framed(self, ids: list[int]) -> list[int]:
+        before, after = self.frame_ids
+        return [*before, *ids, *after]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._engine.decode(list(ids), skip_special_tokens=False)
+
+
+class _PieceReader(Protocol):
+    def __call__(self, piece: str, /) -> str: ...
+
+
+class _ByteLevelReader:
+    """Reads byte-level letters; bytes that are no text become U+FFFD, which is no space."""
+
+    def __init__(self) -> None:
+        self._bytes = {letter: byte for byte, letter in enumerate(byte_letters())}
+
+    def __call__(self, piece: str, /) -> str:
+        try:
+            return bytes(self._bytes[letter] for letter in piece).decode(errors="replace")
+        except KeyError:
+            return piece
+
+
+class _SpaceLetterReader:
+    def __call__(self, piece: str, /) -> str:
+        return piece.replace(_SPACE_LETTER, " ")
+
+
+def _is_ordinary(text: str) -> bool:
+    return text.isspace() or text.isalnum()
+
+
+class BuiltinTokenizer(Tokenizer):
+    """The built-in byte-level BPE: no download, no licence, the same on every machine."""
+
+    def __init__(self) -> None:
+        super().__init__(_builtin_definition(), name=BUILTIN, version="1")
+
+
+def _builtin_definition() -> bytes:
+    vocabulary, merges = builtin_vocabulary()
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": False,
+        "use_regex": True,
+    }
+    end_of_text = {
+        "id": len(vocabulary),
+        "content": END_OF_TEXT,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+    return orjson.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [end_of_text],
+            "normalizer": None,
+            "pre_tokenizer": byte_level,
+            "post_processor": None,
+            "decoder": byte_level,
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
+        }
+    )
+
+
+def load_tokenizer(spec: str | Path) -> Tokenizer:
+    """The built-in tokenizer (`builtin`), a `tokenizer.json`, or a folder that holds one."""
+    if str(spec) == BUILTIN:
+        return BuiltinTokenizer()
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    if not path.is_file():
+        raise _unusable(path.name, "no such file")
+    name = path.parent.resolve().name if path.name == "tokenizer.json" else path.stem
+    try:
+        return Tokenizer(path.read_bytes(), name=name, settings=_read_settings(path.parent))
+    except TokenizerError:
+        raise
+    except Exception as error:  # the engine raises plain Exception for a malformed definition
+        raise _unusable(path.name, f"not a usable tokenizer.json ({_first_line(error)})") from error
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """`tokenizer_config.json`, with the chat template that newer folders keep in its own file."""
+    settings: dict[str, Any] = {}
+    config_path = folder / "tokenizer_config.json"
+    if config_path.is_file():
+        settings = orjson.loads(config_path.read_bytes())
+    template_path = folder / "chat_template.jinja"
+    if template_path.is_file():
+        settings["chat_template"] = template_path.read_text(encoding="utf-8")
+    return settings
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]
+
+
+def _unusable(name: str, reason: str) -> TokenizerError:
+    return TokenizerError(
+        f"tokenizer {name!r} cannot be loaded: {reason}",
+        context=ErrorContext(stage=Stage.CONTENT, field="tokenizer"),
+        hint=f"name a tokenizer.json, a folder that holds one, or {BUILTIN!r}",
+    )
