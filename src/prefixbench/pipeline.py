@@ -1,1 +1,225 @@
-"""The whole flow of the specification on one page."""
+"""The whole flow of the specification on one page (RFC 3.1.6, 3.5.1).
+
+configuration -> lengths, groups, order -> reachability -> prefixes      (workload)
+  -> master prefixes, divergence blocks, suffixes -> collisions          (content)
+  -> watermarks -> verdict -> data set on disk                           (dataset)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prefixbench.config.dataset import PrefixCacheDatasetConfig
+from prefixbench.config.validation import OnFailure
+from prefixbench.core.errors import (
+    ErrorContext,
+    PrefixBenchError,
+    Stage,
+    UnreachableTargetError,
+    ValidationFailedError,
+)
+from prefixbench.core.log import event
+from prefixbench.core.records import ValidationStatus
+from prefixbench.dataset.block_size import resolve_block_size
+from prefixbench.dataset.collisions import compose_without_collisions
+from prefixbench.dataset.compose import ChunkComposer, compose_chunks
+from prefixbench.dataset.description import BlockSize, describe, identity_sha256
+from prefixbench.dataset.layout import DATA, MANIFEST, METADATA, REPORT
+from prefixbench.dataset.manifest import DatasetManifest
+from prefixbench.dataset.materials import (
+    Materials,
+    ServerView,
+    load_materials,
+    load_planning_frame,
+)
+from prefixbench.dataset.proof import Proof, VerifyDepth, prove_dataset
+from prefixbench.dataset.verification import verify_texts
+from prefixbench.dataset.writer import DatasetWriter
+from prefixbench.workload.certificate import certificate
+from prefixbench.workload.planner import Plan, plan_workload
+from prefixbench.workload.setting import Frame
+from prefixbench.workload.suggestions import Advice, advise
+from prefixbench.workload.validate import validation_report
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetGenerationResult:
+    """Where the four files are, and the validation report as it was written."""
+
+    data_path: Path
+    manifest_path: Path
+    request_metadata_path: Path
+    validation_report_path: Path
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanResult:
+    """A plan without texts: the validation report's keys and the certificate."""
+
+    plan: Plan
+    report: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.report, "certificate": certificate(self.plan)}
+
+
+def plan_prefix_cache_dataset(config: PrefixCacheDatasetConfig) -> PlanResult:
+    """Lengths, groups, order, prefixes and the verdict; no text and no file.
+
+    Raises UnreachableTargetError or ValidationFailedError as `validation.on_failure` says.
+    """
+    block_size = resolve_block_size(config)
+    planned = _plan(config, block_size, load_planning_frame(config))
+    failure = _failure_of(planned.plan, planned.report)
+    if failure is not None:
+        raise failure
+    return planned
+
+
+def generate_prefix_cache_dataset(
+    config: PrefixCacheDatasetConfig,
+    *,
+    output_dir: str | Path = "prefix_cache_dataset",
+    corpus: str | None = None,
+    workers: int = 1,
+    resume: bool = False,
+    overwrite: bool = False,
+    verify: VerifyDepth | str = VerifyDepth.SAMPLE,
+) -> DatasetGenerationResult:
+    """Write a data set that provably has its target hit ratio.
+
+    A failure leaves what was written with a partial manifest; `resume` continues it.
+    """
+    block_size = resolve_block_size(config)
+    materials = load_materials(config, corpus=corpus)
+    planned = _plan(config, block_size, materials.planning_frame)
+    writer = DatasetWriter(
+        Path(output_dir),
+        dataset_id=config.dataset_id,
+        identity=identity_sha256(planned.plan, materials, block_size),
+        resume=resume,
+        overwrite=overwrite,
+    )
+    with writer:
+        return _write(writer, planned, materials, block_size, workers, VerifyDepth(verify))
+
+
+def validate_dataset(
+    folder: str | Path,
+    *,
+    tokenizer: str | None = None,
+    verify: VerifyDepth | str | None = None,
+) -> Proof:
+    """Prove a data set again from its files; raises DatasetChangedError if a check fails."""
+    manifest = DatasetManifest.load(folder)
+    view = ServerView.of_manifest(manifest.data, tokenizer)
+    proof = prove_dataset(folder, view, None if verify is None else VerifyDepth(verify))
+    proof.raise_if_failed()
+    return proof
+
+
+def _plan(config: PrefixCacheDatasetConfig, block_size: BlockSize, frame: Frame) -> PlanResult:
+    plan = plan_workload(config, block_size.tokens, frame)
+    report = validation_report(plan, _advice(plan, frame))
+    event(
+        log,
+        "plan.done",
+        dataset_id=config.dataset_id,
+        groups=len(plan.workload.group_ids),
+        search_steps=plan.steps,
+        deviation_pp=report["deviation_pp"],
+        status=report["validation_status"],
+    )
+    return PlanResult(plan=plan, report=report)
+
+
+def _advice(plan: Plan, frame: Frame) -> Advice | None:
+    wanted = plan.config.planning.reachability_check and not plan.reachable
+    return advise(plan, frame) if wanted else None
+
+
+def _write(
+    writer: DatasetWriter,
+    planned: PlanResult,
+    materials: Materials,
+    block_size: BlockSize,
+    workers: int,
+    depth: VerifyDepth,
+) -> DatasetGenerationResult:
+    plan, report = planned.plan, planned.report
+    failure = _failure_of(plan, report)
+    if failure is not None:
+        manifest = describe(plan, materials, block_size, report, collision={})
+        writer.finish_without_data(manifest, report, failure)
+        raise failure
+    composer, collisions = compose_without_collisions(plan, materials)
+    chunks = ChunkComposer(
+        plan=plan, composer=composer, collision_status=collisions.status_by_request
+    )
+    for chunk in compose_chunks(chunks, first=writer.chunks_done, workers=workers):
+        writer.write(chunk)
+    verification = verify_texts(plan, composer, materials, depth)
+    report = {**report, "verification": verification.to_json()}
+    manifest = describe(plan, materials, block_size, report, collisions.to_json())
+    writer.finish(manifest, report)
+    event(log, "content.done", dataset_id=plan.config.dataset_id, chunks=chunks.chunk_count)
+    return result_of(writer.folder, report)
+
+
+def result_of(folder: Path, report: dict[str, Any]) -> DatasetGenerationResult:
+    return DatasetGenerationResult(
+        data_path=folder / DATA,
+        manifest_path=folder / MANIFEST,
+        request_metadata_path=folder / METADATA,
+        validation_report_path=folder / REPORT,
+        report=report,
+    )
+
+
+def _failure_of(plan: Plan, report: dict[str, Any]) -> PrefixBenchError | None:
+    """The error that ends the command, where the configuration wants one."""
+    failed = report["validation_status"] == ValidationStatus.FAIL
+    if not failed or plan.config.validation.on_failure is not OnFailure.ERROR:
+        return None
+    context = ErrorContext(
+        stage=Stage.PLAN, dataset_id=plan.config.dataset_id, field="target.hit_ratio"
+    )
+    if plan.reachable:
+        return ValidationFailedError(
+            f"designed hit ratio {report['designed_hit_ratio']:.4f} misses the target"
+            f" {report['target_hit_ratio']:.4f} by {abs(report['deviation_pp']):.2f} pp",
+            context=context,
+            hint="let planning.block_residual_calibration and nested_prefix at true, or run warmed",
+        )
+    return UnreachableTargetError(
+        _unreachable_message(report),
+        context=context,
+        hint=_unreachable_hint(report["suggestions"]),
+    )
+
+
+def _unreachable_message(report: dict[str, Any]) -> str:
+    target = report["target_hit_ratio"]
+    least, most = report["min_reachable_hit_ratio"], report["max_reachable_hit_ratio"]
+    end = f"exceeds the reachable {most:.4f}" if target > most else f"is below {least:.4f}"
+    reasons = "; ".join(
+        f"{reason['message']} (-{reason['cost_pp']:.1f} pp)"
+        for reason in report["unreachable_reasons"][:3]
+    )
+    return f"target hit ratio {target:.4f} {end}" + (f": {reasons}" if reasons else "")
+
+
+def _unreachable_hint(suggestions: Sequence[dict[str, Any]]) -> str:
+    if not suggestions:
+        return "no single change was found that reaches it; lower the target"
+    return " or ".join(
+        f"{suggestion['sentence']} ({' '.join('--set ' + c for c in suggestion['change'])})"
+        for suggestion in suggestions[:3]
+    )

@@ -75,7 +75,7 @@ class DatasetWriter:
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._dataset_id = dataset_id
         self._identity = identity
         self._error: PrefixBenchError | None = None
@@ -123,7 +123,7 @@ class DatasetWriter:
         """Leave the report and a partial manifest, no rows: the target cannot be reached."""
         self._close_quietly()
         for name in (DATA, METADATA):
-            (self._folder / name).unlink(missing_ok=True)
+            (self.folder / name).unlink(missing_ok=True)
         files = {REPORT: self._write_document(REPORT, report)}
         self._write_document(
             MANIFEST,
@@ -131,8 +131,8 @@ class DatasetWriter:
         )
 
     def _prepare(self, *, resume: bool, overwrite: bool) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        present = {path.name for path in self._folder.iterdir()}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        present = {path.name for path in self.folder.iterdir()}
         if present and not (resume or overwrite):
             raise OutputExistsError(
                 "the output folder is not empty",
@@ -145,11 +145,11 @@ class DatasetWriter:
             self._check_same_identity()
         elif present:
             for name in (DATA, METADATA, REPORT, MANIFEST):
-                (self._folder / name).unlink(missing_ok=True)
+                (self.folder / name).unlink(missing_ok=True)
         self._write_partial(None)
 
     def _check_same_identity(self) -> None:
-        found = DatasetManifest.load(self._folder).data.get("identity_sha256")
+        found = DatasetManifest.load(self.folder).data.get("identity_sha256")
         if found != self._identity:
             raise OutputExistsError(
                 "the data set in the output folder comes from other inputs",
@@ -173,9 +173,9 @@ class DatasetWriter:
 
     def _write_document(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
         content = document(value)
-        draft = self._folder / f".{name}.draft"
+        draft = self.folder / f".{name}.draft"
         draft.write_bytes(content)
-        draft.replace(self._folder / name)
+        draft.replace(self.folder / name)
         return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
     def _close_quietly(self) -> None:

@@ -1,0 +1,146 @@
+"""What texts are made from: tokenizer, corpora, pool and frame of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prefixbench.config.dataset import PrefixCacheDatasetConfig, PromptFormat
+from prefixbench.config.suffix import DataSourceConfig, SourceName, SuffixGenerationConfig
+from prefixbench.content.corpus import Corpus, load_corpus
+from prefixbench.content.draws import ContentLabels
+from prefixbench.content.passages import Passages, SampleChoice, choose_passages
+from prefixbench.content.pool import Pool, TextSource, build_pool
+from prefixbench.content.template import Frame, chat_renderer, make_frame, shortest_possible
+from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
+from prefixbench.content.words import WordAtom, opening_words
+from prefixbench.core.errors import ErrorContext, Stage, TokenizerError
+from prefixbench.workload import setting
+
+#: The built-in corpus is one text for all data sets; what differs is where each begins to read.
+BUILTIN_CORPUS_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Materials:
+    """Everything that composing needs beside the plan."""
+
+    tokenizer: Tokenizer
+    corpora: tuple[Corpus, ...]
+    pool: Pool
+    frame: Frame
+    passages: Passages
+    labels: ContentLabels
+
+    @property
+    def warmup_filler(self) -> WordAtom:
+        """The token after a warmed prefix: no marker, so no measured request begins with it."""
+        return self.pool.words.warmup_filler
+
+    @property
+    def opening_words(self) -> tuple[str, ...]:
+        """Words that may open every content, each one token; the first is the one used."""
+        return opening_words(self.tokenizer)
+
+    @property
+    def planning_frame(self) -> setting.Frame:
+        return setting.Frame(
+            head_len=self.frame.head_len,
+            tail_len=self.frame.tail_len,
+            shortest=shortest_possible(self.frame),
+        )
+
+
+def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = None) -> Materials:
+    """Load the tokenizer and the corpora; `corpus` stands for every source that is text."""
+    tokenizer = load_tokenizer(config.tokenizer)
+    frame = make_frame(tokenizer, config.prompt_format)
+    suffix = _text_source(config.suffix, corpus)
+    prefix = _text_source(config.prefix_source, corpus)
+    pool = build_pool(tokenizer, suffix, prefix)
+    labels = ContentLabels(
+        seed=config.seed, dataset_id=config.dataset_id, target=_target_words(config)
+    )
+    passages = choose_passages(
+        pool, labels, suffix=_choice(config.suffix), prefix=_choice(config.prefix_source)
+    )
+    corpora = (suffix.corpus,) if prefix == suffix else (suffix.corpus, prefix.corpus)
+    return Materials(
+        tokenizer=tokenizer,
+        corpora=corpora,
+        pool=pool,
+        frame=frame,
+        passages=passages,
+        labels=labels,
+    )
+
+
+def load_planning_frame(config: PrefixCacheDatasetConfig) -> setting.Frame:
+    """Head and tail lengths alone: what a plan needs of the tokenizer."""
+    frame = make_frame(load_tokenizer(config.tokenizer), config.prompt_format)
+    return setting.Frame(
+        head_len=frame.head_len, tail_len=frame.tail_len, shortest=shortest_possible(frame)
+    )
+
+
+def _text_source(source: DataSourceConfig, corpus: str | None) -> TextSource:
+    spec = corpus or source.path or source.source.value
+    return TextSource(_load_named(spec, source.source), source.separator)
+
+
+def _load_named(spec: str, source: SourceName) -> Corpus:
+    loaded = load_corpus(spec, seed=BUILTIN_CORPUS_SEED)
+    if source is SourceName.GSM8K and Path(spec).suffix:
+        return Corpus(SourceName.GSM8K.value, loaded.texts, loaded.sha256)
+    return loaded
+
+
+def _choice(source: DataSourceConfig) -> SampleChoice:
+    if isinstance(source, SuffixGenerationConfig):
+        return SampleChoice(source.sample_ids, source.mode)
+    return SampleChoice(source.sample_ids)
+
+
+def _target_words(config: PrefixCacheDatasetConfig) -> str:
+    """The targets as text: a label of every draw of content."""
+    if config.target.hit_ratio is not None:
+        return repr(config.target.hit_ratio)
+    return " ".join(f"{group.id}={group.hit_ratio!r}" for group in config.target.groups)
+
+
+class ServerView:
+    """Encodes rows of data.jsonl as the server they are made for would."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt_format: PromptFormat) -> None:
+        self._tokenizer = tokenizer
+        self._chat = prompt_format is PromptFormat.CHAT
+        self._render = chat_renderer(tokenizer) if self._chat else None
+
+    @classmethod
+    def of_manifest(cls, manifest: Mapping[str, Any], tokenizer: str | None) -> ServerView:
+        """The view of a data set's own tokenizer; TokenizerError if another one is given."""
+        expected = manifest["tokenizer"]
+        loaded = load_tokenizer(tokenizer or manifest["config"]["tokenizer"])
+        if loaded.fingerprint != expected["fingerprint"]:
+            raise TokenizerError(
+                f"tokenizer {loaded.name!r} is not the one of the data set, {expected['name']!r}",
+                context=ErrorContext(
+                    stage=Stage.CONTENT, dataset_id=manifest["dataset_id"], field="tokenizer"
+                ),
+                hint="name the tokenizer.json that the data set was generated with",
+            )
+        return cls(loaded, PromptFormat(manifest["prompt_format"]))
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+        if rows and "prompt_token_ids" in rows[0]:
+            return [list(row["prompt_token_ids"]) for row in rows]
+        texts = [self.text_of(row) for row in rows]
+        return self._tokenizer.encode_batch(texts, add_special_tokens=not self._chat)
+
+    def text_of(self, row: Mapping[str, Any]) -> str:
+        """The text the model sees of one row, special tokens spelled out by the template."""
+        if self._render is None:
+            return str(row["prompt"])
+        return self._render(str(row["messages"][0]["content"]))
