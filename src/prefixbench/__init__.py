@@ -55,7 +55,7 @@ _HOMES = {
     "PrefixCacheReport": "explain.report",
 }
 
-__all__ = ["__version__", *_HOMES]  # noqa: PLE0604  (the names resolve through __getattr__)
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
