@@ -9,7 +9,7 @@ ends, checked against the ids of the contents.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,18 @@ def chat_renderer(
     tokenizer: TokenizerProtocol, chat_template: str | None = None
 ) -> Callable[[str], str]:
     """A function from the content of one user message to the text that the model sees."""
+    render = messages_renderer(tokenizer, chat_template)
+    return lambda content: render([{"role": "user", "content": content}])
+
+
+def messages_renderer(
+    tokenizer: TokenizerProtocol, chat_template: str | None = None
+) -> Callable[[Sequence[Mapping[str, str]]], str]:
+    """A function from the messages of a chat to the text that the model sees.
+
+    The text ends with what opens the answer. The template may raise what it likes for messages
+    that it refuses.
+    """
     source = chat_template or getattr(tokenizer, "chat_template", None)
     if source is None:
         raise ConfigError(
@@ -104,8 +116,7 @@ def chat_renderer(
     template = _compile(source)
     specials = _special_texts(tokenizer)
 
-    def render(content: str) -> str:
-        messages = [{"role": "user", "content": content}]
+    def render(messages: Sequence[Mapping[str, str]]) -> str:
         return str(template.render(messages=messages, add_generation_prompt=True, **specials))
 
     return render

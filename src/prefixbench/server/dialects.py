@@ -1,0 +1,198 @@
+"""Which families an engine's metrics page has: one table a dialect.
+
+The names, labels and meanings of `vllm` are vLLM's from 0.9.2 on, with the versions that have
+them (metrics-adapters.md sections 2 to 4; executed 0.32, the others read). Without a connector
+the external families stay 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prefixbench.server.counters import RankCounters
+from prefixbench.server.families import (
+    CacheConfigFamily,
+    CounterFamily,
+    Family,
+    GaugeFamily,
+    HistogramFamily,
+    Row,
+    StartTimeFamily,
+    Version,
+)
+from prefixbench.simulator.profile import EngineProfile
+
+
+def _always_zero(_: RankCounters) -> list[Row]:
+    return [Row(0)]
+
+
+def _finished(counters: RankCounters) -> list[Row]:
+    return [Row(count, (reason,)) for reason, count in counters.finished.items()]
+
+
+def _prompt_tokens_by_source(counters: RankCounters) -> list[Row]:
+    return [
+        Row(counters.prompt_tokens - counters.cached_tokens, ("local_compute",)),
+        Row(counters.cached_tokens, ("local_cache_hit",)),
+        Row(0, ("external_kv_transfer",)),
+    ]
+
+
+def _cached_tokens_by_source(counters: RankCounters) -> list[Row]:
+    return [
+        Row(counters.hits, ("device",)),
+        *(Row(0, (source,)) for source in ("host", "p2p", "disk", "external_unspecified")),
+    ]
+
+
+VLLM: tuple[Family, ...] = (
+    StartTimeFamily(
+        name="process_start_time_seconds",
+        help="Start of the process, in seconds since the Unix epoch.",
+    ),
+    GaugeFamily(
+        name="vllm:num_requests_running",
+        help="Requests in the running batch.",
+        number=lambda load: load.running,
+    ),
+    GaugeFamily(
+        name="vllm:num_requests_waiting",
+        help="Requests that wait for admission.",
+        number=lambda load: load.waiting,
+    ),
+    GaugeFamily(
+        name="vllm:kv_cache_usage_perc",
+        help="Share of the cache's blocks in use by requests, 0 to 1.",
+        number=lambda load: load.kv_usage,
+    ),
+    GaugeFamily(
+        name="vllm:gpu_cache_usage_perc",
+        help="The same under its old name.",
+        number=lambda load: load.kv_usage,
+        until=(0, 11, 2),
+    ),
+    CounterFamily(
+        name="vllm:prefix_cache_queries",
+        help="Tokens looked up in the prefix cache.",
+        rows=lambda counters: [Row(counters.queries)],
+    ),
+    CounterFamily(
+        name="vllm:prefix_cache_hits",
+        help="Tokens found in the prefix cache.",
+        rows=lambda counters: [Row(counters.hits)],
+    ),
+    CounterFamily(
+        name="vllm:gpu_prefix_cache_queries",
+        help="The same queries under their old name.",
+        rows=lambda counters: [Row(counters.queries)],
+        until=(0, 11, 2),
+    ),
+    CounterFamily(
+        name="vllm:gpu_prefix_cache_hits",
+        help="The same hits under their old name.",
+        rows=lambda counters: [Row(counters.hits)],
+        until=(0, 11, 2),
+    ),
+    CounterFamily(
+        name="vllm:external_prefix_cache_queries",
+        help="Tokens looked up in the external cache.",
+        since=(0, 11, 2),
+        rows=_always_zero,
+    ),
+    CounterFamily(
+        name="vllm:external_prefix_cache_hits",
+        help="Tokens found in the external cache.",
+        since=(0, 11, 2),
+        rows=_always_zero,
+    ),
+    CounterFamily(
+        name="vllm:num_preemptions",
+        help="Running requests pushed back to wait.",
+        rows=lambda counters: [Row(counters.preemptions)],
+    ),
+    CounterFamily(
+        name="vllm:prompt_tokens",
+        help="Prompt tokens of requests whose first token came out.",
+        rows=lambda counters: [Row(counters.prompt_tokens)],
+    ),
+    CounterFamily(
+        name="vllm:prompt_tokens_cached",
+        since=(0, 18),
+        help="The part of the prompt tokens that was found cached.",
+        rows=lambda counters: [Row(counters.cached_tokens)],
+    ),
+    CounterFamily(
+        name="vllm:prompt_tokens_by_source",
+        since=(0, 18),
+        help="Prompt tokens by where their KV came from.",
+        extra_labels=("source",),
+        rows=_prompt_tokens_by_source,
+    ),
+    CounterFamily(
+        name="vllm:prompt_tokens_cached_by_source",
+        since=(0, 32),
+        help="Cached prompt tokens by tier, counted at admission.",
+        extra_labels=("source",),
+        rows=_cached_tokens_by_source,
+    ),
+    CounterFamily(
+        name="vllm:generation_tokens",
+        help="Generated tokens.",
+        rows=lambda counters: [Row(counters.generation_tokens)],
+    ),
+    CounterFamily(
+        name="vllm:request_success",
+        help="Finished requests by reason.",
+        extra_labels=("finished_reason",),
+        rows=_finished,
+    ),
+    HistogramFamily(
+        name="vllm:time_to_first_token_seconds",
+        help="From arrival at the front end to the first token.",
+        histogram=lambda counters: counters.first_token_s,
+    ),
+    HistogramFamily(
+        name="vllm:inter_token_latency_seconds",
+        since=(0, 11),
+        help="Between two tokens of a request.",
+        histogram=lambda counters: counters.token_gap_s,
+    ),
+    HistogramFamily(
+        name="vllm:e2e_request_latency_seconds",
+        help="From arrival at the front end to the last token.",
+        histogram=lambda counters: counters.whole_request_s,
+    ),
+    CacheConfigFamily(
+        name="vllm:cache_config_info",
+        help="Configuration of the cache.",
+        labels={
+            "block_size": (),
+            "cache_hit_alignment_tokens": (0, 32),
+            "enable_prefix_caching": (),
+            "hash_block_size": (0, 32),
+            "kv_cache_size_tokens": (0, 26),
+            "num_gpu_blocks": (),
+            "prefix_caching_hash_algo": (),
+        },
+    ),
+)
+
+#: The latest version the table knows.
+NEWEST_VLLM = "0.33"
+
+DIALECTS: Mapping[str, tuple[Family, ...]] = {"vllm": VLLM}
+
+
+def imitated_version(profile: EngineProfile) -> str:
+    """The vLLM whose page a profile shows: its latest one, or the newest for other engines."""
+    is_vllm = profile.engine in ("vLLM", "vLLM-Ascend")
+    return profile.versions.rpartition("-")[2] if is_vllm else NEWEST_VLLM
+
+
+def parse_version(text: str) -> Version:
+    """
+    >>> parse_version("0.11.2")
+    (0, 11, 2)
+    """
+    return tuple(map(int, text.split(".")))

@@ -1,0 +1,139 @@
+"""Kinds of metric families: how a native name shows a quantity of the server's state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from prefixbench.server.balance import RankLoad
+from prefixbench.server.counters import Histogram, RankCounters
+
+#: Numbers of an engine version, as tuples compare: (0, 11, 2) < (0, 12).
+Version = tuple[int, ...]
+
+_RANK_LABELS = ("engine", "model_name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankState:
+    """One rank at the moment of a scrape."""
+
+    rank: int
+    counters: RankCounters
+    load: RankLoad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """The server at the moment of a scrape.
+
+    `version` is the engine version whose page is shown; `cache_config` are the labels of the info
+    gauge, of all versions.
+    """
+
+    version: Version
+    model: str
+    started_s: float
+    cache_config: Mapping[str, str]
+    ranks: Sequence[RankState]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sample of a family: the values of its extra labels, and the number."""
+
+    number: float
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(ABC):
+    """A native name and the versions that have it, first and last included."""
+
+    name: str
+    help: str
+    since: Version = ()
+    until: Version | None = None
+
+    def exists_in(self, version: Version) -> bool:
+        return self.since <= version and (self.until is None or version <= self.until)
+
+    @abstractmethod
+    def metric(self, state: ServerState) -> Metric:
+        """The family with a sample for each rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterFamily(Family):
+    """A family that only grows; `_total` and `_created` are added on the page."""
+
+    rows: Callable[[RankCounters], Iterable[Row]]
+    extra_labels: tuple[str, ...] = ()
+
+    def metric(self, state: ServerState) -> Metric:
+        family = CounterMetricFamily(
+            self.name, self.help, labels=[*_RANK_LABELS, *self.extra_labels]
+        )
+        for rank in state.ranks:
+            for row in self.rows(rank.counters):
+                labels = [str(rank.rank), state.model, *row.labels]
+                family.add_metric(labels, row.number, created=rank.counters.started_s)
+        return family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaugeFamily(Family):
+    """A family that shows the present."""
+
+    number: Callable[[RankLoad], float]
+
+    def metric(self, state: ServerState) -> Metric:
+        family = GaugeMetricFamily(self.name, self.help, labels=_RANK_LABELS)
+        for rank in state.ranks:
+            family.add_metric([str(rank.rank), state.model], self.number(rank.load))
+        return family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramFamily(Family):
+    """A family of durations in seconds."""
+
+    histogram: Callable[[RankCounters], Histogram]
+
+    def metric(self, state: ServerState) -> Metric:
+        family = HistogramMetricFamily(self.name, self.help, labels=_RANK_LABELS)
+        for rank in state.ranks:
+            histogram = self.histogram(rank.counters)
+            labels = [str(rank.rank), state.model]
+            family.add_metric(labels, histogram.cumulative(), histogram.sum)
+        return family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheConfigFamily(Family):
+    """A gauge that is always 1 and says the cache's configuration in its labels.
+
+    `labels` are the names, each with the first version that has it.
+    """
+
+    labels: Mapping[str, Version]
+
+    def metric(self, state: ServerState) -> Metric:
+        names = [name for name, since in self.labels.items() if since <= state.version]
+        family = GaugeMetricFamily(self.name, self.help, labels=["engine", *names])
+        for rank in state.ranks:
+            values = [state.cache_config[name] for name in names]
+            family.add_metric([str(rank.rank), *values], 1)
+        return family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimeFamily(Family):
+    """The start of the process in Unix seconds, without labels."""
+
+    def metric(self, state: ServerState) -> Metric:
+        return GaugeMetricFamily(self.name, self.help, value=state.started_s)
