@@ -103,20 +103,34 @@ class Composer:
 
     def sample_ids(self, request: int) -> list[int]:
         """Rows of the corpora that this prompt holds a part of, in order."""
-        recipe = self._recipe(request)
+        return [*self.prefix_sample_ids(request), *self.suffix_sample_ids(request)]
+
+    def prefix_sample_ids(self, request: int) -> list[int]:
+        """Rows of the corpora in the planned prefix."""
+        recipe, passage = self._recipe(request), self.passages.prefix
         cut = self._cut(recipe)
-        prefix, suffix = self.passages.prefix, self.passages.suffix
-        begin = prefix.ring.sample_position(self.recipes.masters[recipe.group].sample)
-        return [
-            *(prefix.opening.rows_in(0, cut.opening_stop) if prefix.opening else ()),
-            *prefix.ring.rows_in(int(begin), cut.ring_stop),
-            *(suffix.opening.rows_in(0, recipe.opening_stop) if suffix.opening else ()),
-            *suffix.ring.rows_in(recipe.ring_start, recipe.ring_stop),
-        ]
+        begin = int(passage.ring.sample_position(self.recipes.masters[recipe.group].sample))
+        opened = passage.opening.rows_in(0, cut.opening_stop) if passage.opening else []
+        return opened + passage.ring.rows_in(begin, cut.ring_stop)
+
+    def suffix_sample_ids(self, request: int) -> list[int]:
+        """Rows of the corpora in the natural suffix."""
+        recipe, passage = self._recipe(request), self.passages.suffix
+        opened = passage.opening.rows_in(0, recipe.opening_stop) if passage.opening else []
+        return opened + passage.ring.rows_in(recipe.ring_start, recipe.ring_stop)
 
     def master_ids(self, group: int) -> Ids:
         """Head and master prefix of a group, as far as its longest planned prefix."""
         return np.concatenate([self._head, self._masters.of(group).ids])
+
+    @property
+    def head_ids(self) -> Ids:
+        return self._head
+
+    @property
+    def groups_with_prefix(self) -> list[int]:
+        """Groups of which some request has a prefix beyond the head."""
+        return [group for group, cuts in enumerate(self.cuts_by_group) if cuts.any()]
 
     @property
     def exhausted_count(self) -> int:

@@ -24,15 +24,16 @@ from prefixbench.content.tape import Positions
 #: Request markers at the start of a unique part, where there is room for them.
 MARKERS_PER_REQUEST = 2
 
+_REQUESTS_AT_MOST = 1 << 20  # of a data set whose rows come one by one
+
 #: Name of the numbering of requests without a prefix of their own.
 _NO_PREFIX = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Divergences:
-    """For each request: its number, its markers, and where its run of fillers starts."""
+    """For each request: its markers, and where its run of fillers starts."""
 
-    numbers: Positions
     first: Positions
     second: Positions
     filler_starts: Positions
@@ -43,27 +44,47 @@ def numberings(groups: Positions, has_prefix: npt.NDArray[np.bool_]) -> Position
     return np.where(has_prefix, groups, _NO_PREFIX)
 
 
+def number_requests(
+    numbering: Positions, requests: Positions | None, retries: Positions
+) -> Positions:
+    """The number of each request, unique in its numbering for any of its retries.
+
+    `requests` are numbers in a larger data set; without them the rows count themselves.
+    """
+    if requests is not None:
+        return requests + retries * _REQUESTS_AT_MOST
+    numbers = np.empty_like(numbering)
+    for members in _members(numbering):
+        numbers[members] = np.arange(len(members)) + retries[members] * len(members)
+    return numbers
+
+
+def _members(numbering: Positions) -> list[Positions]:
+    """The requests of each numbering, in their order."""
+    if not len(numbering):
+        return []
+    order = np.argsort(numbering, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbering[order])) + 1)
+
+
 def draw_divergences(
     numbering: Positions,
-    retries: Positions,
+    numbers: Positions,
     *,
     labels: ContentLabels,
     group_ids: list[str],
     marker_count: int,
     filler_count: int,
 ) -> Divergences:
-    """Markers of all requests; a pure function of the labels, numbering and retries."""
-    order = np.argsort(numbering, kind="stable")
-    bounds = np.flatnonzero(np.diff(numbering[order])) + 1
-    columns = np.empty((4, len(numbering)), dtype=np.int64)
-    for members in np.split(order, bounds) if len(order) else []:
+    """Markers of all requests; a pure function of the labels and the numbers."""
+    columns = np.empty((3, len(numbering)), dtype=np.int64)
+    for members in _members(numbering):
         name = numbering[members[0]]
         key = labels.key("divergence", group="" if name == _NO_PREFIX else group_ids[name])
-        numbers = np.arange(len(members)) + retries[members] * len(members)
-        first = Permutation.draw(marker_count, key)(numbers)
+        own = numbers[members]
+        first = Permutation.draw(marker_count, key)(own)
         offset = draw_below(marker_count, key, first)
-        columns[0, members] = numbers
-        columns[1, members] = first
-        columns[2, members] = (offset + numbers // marker_count) % marker_count
-        columns[3, members] = draw_below(filler_count, key + 1, numbers)
+        columns[0, members] = first
+        columns[1, members] = (offset + own // marker_count) % marker_count
+        columns[2, members] = draw_below(filler_count, key + 1, own)
     return Divergences(*columns)

@@ -15,6 +15,7 @@ from prefixbench.content.divergence import (
     MARKERS_PER_REQUEST,
     Divergences,
     draw_divergences,
+    number_requests,
     numberings,
 )
 from prefixbench.content.draws import ContentLabels, Permutation, request_index
@@ -34,13 +35,18 @@ from prefixbench.content.tape import Positions
 from prefixbench.content.template import Frame
 from prefixbench.core.seeds import below
 
+#: Retry from which a request without a divergence block is told apart by markers (RFC 3.3.15,
+#: step 3); before, it only begins with other samples (step 2).
+MARKED_FROM_RETRY = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ContentColumns:
     """The plan of all requests, one array entry a request; lengths in tokens from token 0.
 
     `group` numbers `group_ids`. A `divergence_len` of 0 lets the unique part begin with natural
-    text.
+    text. Rows that are not a whole data set say with `request` which of its requests they are;
+    those numbers then take the place of numbers within groups.
     """
 
     group: Positions
@@ -48,6 +54,7 @@ class ContentColumns:
     planned_prefix_len: Positions
     divergence_len: Positions
     group_ids: list[str]
+    request: Positions | None = None
 
     def __len__(self) -> int:
         return len(self.group)
@@ -97,6 +104,18 @@ class RecipeTable:
     exhausted: Flags
     masters: list[MasterDraw]
 
+    @property
+    def marker_counts(self) -> Positions:
+        return self.columns[Recipe._fields.index("marker_count")]
+
+    @property
+    def first_markers(self) -> Positions:
+        return self.columns[Recipe._fields.index("first_marker")]
+
+    @property
+    def second_markers(self) -> Positions:
+        return self.columns[Recipe._fields.index("second_marker")]
+
     def rows(self, start: int, stop: int) -> list[Recipe]:
         slices = (column[start:stop].tolist() for column in self.columns)
         return [Recipe(*row) for row in zip(*slices, strict=True)]
@@ -122,10 +141,11 @@ def make_recipes(
     """Recipes of all requests, in the order of the columns."""
     columns.check(frame)
     prefix = columns.planned_prefix_len - frame.head_len
-    budgets = _share_unique_part(columns, frame)
+    budgets = _share_unique_part(columns, frame, retries)
+    numbering = numberings(columns.group, prefix > 0)
     divergences = draw_divergences(
-        numberings(columns.group, prefix > 0),
-        retries,
+        numbering,
+        number_requests(numbering, columns.request, retries),
         labels=labels,
         group_ids=columns.group_ids,
         marker_count=len(pool.words.request_markers),
@@ -167,12 +187,14 @@ def _columns(
     )
 
 
-def _share_unique_part(columns: ContentColumns, frame: Frame) -> _Budgets:
+def _share_unique_part(columns: ContentColumns, frame: Frame, retries: Positions) -> _Budgets:
     """A divergence block begins with two markers; one of a single token borrows the second one
-    from the suffix, so that requests stay distinct past the number of markers."""
+    from the suffix, so that requests stay distinct past the number of markers. Natural text gets
+    them too once other samples did not help."""
     divergence = columns.divergence_len
     room = columns.input_len - frame.tail_len - columns.planned_prefix_len
-    wanted = np.where(divergence > 0, MARKERS_PER_REQUEST, 0)
+    is_marked = (divergence > 0) | (retries >= MARKED_FROM_RETRY)
+    wanted = np.where(is_marked, MARKERS_PER_REQUEST, 0)
     markers = np.minimum(wanted, room)
     fillers = np.maximum(divergence - markers, 0)
     return _Budgets(markers, fillers, room - markers - fillers)
@@ -199,7 +221,9 @@ def _request_draws(
     keys = np.array(
         [labels.key("suffix", group=group_id) for group_id in columns.group_ids], dtype=np.uint64
     )
-    requests = np.arange(len(columns), dtype=np.int64)
+    requests = columns.request
+    if requests is None:
+        requests = np.arange(len(columns), dtype=np.int64)
     return RequestDraws(keys[columns.group], request_index(requests, retries))
 
 
