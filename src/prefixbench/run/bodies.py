@@ -1,0 +1,118 @@
+"""Bodies of requests: a row of the data set, plus what the run adds to it.
+
+The run adds the model, streaming with usage, greedy sampling to the planned length and, for
+isolation, a salt or another opening word. A warm-up request is the deepest planned prefix of a
+group and one filler token: never a measured prompt, and never a marker, which could be the first
+token behind a measured prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from prefixbench.core.errors import ConfigError, ErrorContext, Stage
+from prefixbench.run.planned import PlannedRequest
+
+#: `ignore_eos` (vLLM, SGLang, llama.cpp, MindIE) makes every answer as long as planned.
+SAMPLING: Mapping[str, Any] = {"temperature": 0, "ignore_eos": True}
+
+_PROMPT_KEYS = ("prompt", "prompt_token_ids", "messages")
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningWord:
+    """The constant first word of every prompt: as planned, and as this run sends it."""
+
+    planned: str
+    sent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyBuilder:
+    """Builds bodies for one phase. `rank_field` names the body field that pins a DP rank."""
+
+    model: str
+    salt: str | None = None
+    opening: OpeningWord | None = None
+    rank_field: str | None = None
+
+    def isolated_by(
+        self, *, salt: str | None = None, opening: OpeningWord | None = None
+    ) -> BodyBuilder:
+        """The same, with another isolation."""
+        return replace(self, salt=salt, opening=opening)
+
+    def measured(self, request: PlannedRequest) -> bytes:
+        """The planned prompt, streamed."""
+        row = request.row
+        body = self._prompt(row) | {
+            "model": row.get("model") or self.model,
+            "max_tokens": row["max_tokens"],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **SAMPLING,
+        }
+        return orjson.dumps(body | self._isolation(row) | self._rank(request))
+
+    def warm_up(self, request: PlannedRequest, filler: Mapping[str, Any]) -> bytes:
+        """The request's planned prefix and one filler token, not streamed."""
+        row = request.row
+        body = self._prompt(_prefix_of(request, filler)) | {
+            "model": row.get("model") or self.model,
+            "max_tokens": 1,
+            **SAMPLING,
+        }
+        return orjson.dumps(body | self._isolation(row) | self._rank(request))
+
+    def probe(self, text: str, *, is_chat: bool) -> bytes:
+        """A short request of the run's own, not streamed."""
+        prompt = {"messages": [{"role": "user", "content": text}]} if is_chat else {"prompt": text}
+        body = {**prompt, "model": self.model, "max_tokens": 1, **SAMPLING}
+        return orjson.dumps(body | self._isolation({}))
+
+    def _prompt(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        if "messages" in row:
+            *before, last = row["messages"]
+            return {"messages": [*before, last | {"content": self._opened(last["content"])}]}
+        if "prompt_token_ids" in row:
+            return {"prompt": row["prompt_token_ids"]}
+        return {"prompt": self._opened(row["prompt"])}
+
+    def _opened(self, text: str) -> str:
+        if self.opening is None or not text.startswith(self.opening.planned):
+            return text
+        return self.opening.sent + text[len(self.opening.planned) :]
+
+    def _isolation(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """A row's own salt stays a part of the key: groups kept apart stay apart."""
+        parts = [part for part in (self.salt, row.get("cache_salt")) if part]
+        return {"cache_salt": ":".join(parts)} if parts else {}
+
+    def _rank(self, request: PlannedRequest) -> dict[str, int]:
+        return {self.rank_field: request.dp_id} if self.rank_field else {}
+
+
+def check_has_prompts(row: Mapping[str, Any], dataset_id: str) -> None:
+    """Raise unless rows hold what is to be sent."""
+    if not any(key in row for key in _PROMPT_KEYS):
+        raise ConfigError(
+            "the data set holds recipes instead of prompts",
+            context=ErrorContext(stage=Stage.RUN, dataset_id=dataset_id, field="save_prompts"),
+            hint="generate it with save_prompts: true",
+        )
+
+
+def _prefix_of(request: PlannedRequest, filler: Mapping[str, Any]) -> dict[str, Any]:
+    row, chars = request.row, request.metadata.get("prefix_chars", 0)
+    if "messages" in row:
+        *before, last = row["messages"]
+        content = last["content"][:chars] + filler["text"]
+        return {"messages": [*before, last | {"content": content}]}
+    if "prompt_token_ids" in row:
+        ids = row["prompt_token_ids"][: request.planned_prefix_len]
+        return {"prompt_token_ids": [*ids, filler["id"]]}
+    return {"prompt": row["prompt"][:chars] + filler["text"]}

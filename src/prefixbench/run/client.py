@@ -1,0 +1,241 @@
+"""Sends requests and looks at pages over HTTP; keeps connections open; stamps before it parses.
+
+Connections are dropped after four idle seconds, before common servers drop them after five
+(uvicorn's default), so that a request never meets a connection that is being closed. System
+proxies are never used; a proxy must be named, and loopback addresses go around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import orjson
+
+from prefixbench.core.clock import Clock
+from prefixbench.run.answer import Answer, Status, read_error
+from prefixbench.run.exposition import ScrapeError, ScrapeProblem
+from prefixbench.run.redact import is_loopback, safe_error
+from prefixbench.run.snapshot import Scrape
+
+_IDLE_CONNECTION_S = 4.0
+_READ_BUFFER_BYTES = 1 << 20
+_LARGEST_ERROR_BYTES = 1 << 16
+_PAGE_TIMEOUT_S = 10.0
+_JSON = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+
+#: RuntimeError is what a session says that was hung up.
+_CONNECTION_ERRORS = (
+    aiohttp.ClientPayloadError,
+    aiohttp.ClientConnectionError,
+    OSError,
+    RuntimeError,
+)
+_STATUS_PROBLEMS = {400: ScrapeProblem.BAD_REQUEST, 404: ScrapeProblem.NOT_FOUND}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """How one request went. Times are nanoseconds of the clock; what was not measured is None."""
+
+    status: Status
+    sent_ns: int
+    finished_ns: int
+    first_token_ns: int | None = None
+    gaps_ns: tuple[int, ...] = ()
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    http_status: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer that was read as a whole."""
+
+    status: int
+    content_type: str
+    text: str
+
+
+class Client:
+    """Context manager around two pools of connections: one for requests, one for all else."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        proxy: str | None = None,
+    ) -> None:
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._headers = dict(headers or {})
+        self._proxy = proxy
+
+    async def __aenter__(self) -> Self:
+        self._requests = self._session()
+        self._pages = self._session()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._requests.close()
+        await self._pages.close()
+
+    async def hang_up(self) -> None:
+        """Close the connections of all requests in flight; they end as disconnected."""
+        await self._requests.close()
+
+    async def complete(
+        self,
+        url: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        on_first_token: Callable[[], None] = lambda: None,
+    ) -> Exchange:
+        """Send one request and read its answer; failures are results, not exceptions."""
+        answer = Answer(on_first_token)
+        sent_ns = self._clock.now_ns()
+        http_status: int | None = None
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._requests.post(
+                    url, data=body, headers={**_JSON, **(headers or {})}, proxy=self._proxy_for(url)
+                ) as response,
+            ):
+                http_status = response.status
+                await self._read(response, answer)
+            status, error = _verdict(http_status, answer)
+        except TimeoutError:
+            status, error = Status.TIMEOUT, f"no complete answer in {self._timeout_s:g} s"
+        except _CONNECTION_ERRORS as problem:
+            status, error = Status.DISCONNECTED, _name(problem)
+        except aiohttp.ClientError as problem:
+            status, error = Status.MALFORMED, _name(problem)
+        return Exchange(
+            status=status,
+            sent_ns=sent_ns,
+            finished_ns=self._clock.now_ns(),
+            first_token_ns=answer.first_token_ns,
+            gaps_ns=tuple(answer.gaps_ns),
+            prompt_tokens=answer.prompt_tokens,
+            cached_tokens=answer.cached_tokens,
+            output_tokens=answer.output_tokens,
+            http_status=answer.error_status or http_status,
+            error=self._safe(error, body),
+        )
+
+    async def get(self, url: str, *, timeout_s: float = _PAGE_TIMEOUT_S) -> Page:
+        """Read a page; raises TimeoutError, OSError or aiohttp.ClientError."""
+        return await self._page("GET", url, timeout_s)
+
+    async def post(self, url: str, *, timeout_s: float = _PAGE_TIMEOUT_S) -> Page:
+        """Ask for an action without a body; raises as `get` does."""
+        return await self._page("POST", url, timeout_s)
+
+    async def metrics_text(self, url: str) -> str:
+        """A metrics page as text; raises ScrapeError where there is none."""
+        try:
+            page = await self.get(url)
+        except TimeoutError:
+            raise ScrapeError(ScrapeProblem.TIMEOUT) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise ScrapeError(ScrapeProblem.UNREACHABLE, _name(error)) from error
+        if page.status != 200:
+            problem = _STATUS_PROBLEMS.get(page.status, ScrapeProblem.HTTP_ERROR)
+            raise ScrapeError(problem, f"status {page.status}")
+        return page.text
+
+    async def scrape(self, url: str) -> Scrape:
+        """Look at a metrics page; a failure is a result."""
+        try:
+            return Scrape.of_text(await self.metrics_text(url))
+        except ScrapeError as error:
+            return Scrape(error=error)
+
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_READ_BUFFER_BYTES,
+            trust_env=False,
+        )
+
+    async def _read(self, response: aiohttp.ClientResponse, answer: Answer) -> None:
+        content, now_ns = response.content, self._clock.now_ns
+        if response.status != 200:
+            answer.error, _ = _error_text(await content.read(_LARGEST_ERROR_BYTES))
+        elif response.headers.get("Content-Type", "").startswith("application/json"):
+            answer.read_whole(await response.read())
+        else:
+            while chunk := await content.readany():
+                answer.feed(now_ns(), chunk)
+            answer.end(now_ns())
+
+    async def _page(self, method: str, url: str, timeout_s: float) -> Page:
+        async with (
+            asyncio.timeout(timeout_s),
+            self._pages.request(method, url, proxy=self._proxy_for(url)) as response,
+        ):
+            text = await response.text(errors="replace")
+            return Page(response.status, response.content_type, text)
+
+    def _proxy_for(self, url: str) -> str | None:
+        return None if self._proxy is None or is_loopback(url) else self._proxy
+
+    def _safe(self, error: str | None, body: bytes) -> str | None:
+        if error is None:
+            return None
+        return safe_error(error, prompt=_prompt_text(body), secrets=self._secrets())
+
+    def _secrets(self) -> list[str]:
+        return [part for value in self._headers.values() for part in (value, *value.split()[1:])]
+
+
+def _verdict(http_status: int, answer: Answer) -> tuple[Status, str | None]:
+    if http_status != 200 or answer.error is not None:
+        return Status.HTTP_ERROR, answer.error or "no message"
+    if answer.malformed:
+        return Status.MALFORMED, "the answer is not of the expected form"
+    if not answer.finished:
+        return Status.DISCONNECTED, "the stream ended early"
+    return Status.OK, None
+
+
+def _error_text(body: bytes) -> tuple[str, int | None]:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body.decode(errors="replace"), None
+    nested = document.get("error", document) if isinstance(document, dict) else document
+    return read_error(nested)
+
+
+def _prompt_text(body: bytes) -> str:
+    """The text a server could repeat."""
+    request: dict[str, Any] = orjson.loads(body)
+    prompt = request.get("prompt", "")
+    contents = [str(message.get("content", "")) for message in request.get("messages", ())]
+    return "\n".join([prompt if isinstance(prompt, str) else "", *contents])
+
+
+def _name(error: BaseException) -> str:
+    """Kind of a failure without its own text, which holds addresses."""
+    number = error.errno if isinstance(error, OSError) else None
+    return f"{type(error).__name__}: {os.strerror(number)}" if number else type(error).__name__

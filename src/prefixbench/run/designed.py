@@ -1,0 +1,71 @@
+"""The hit ratio that a phase should show, from the plan alone.
+
+A plan is made for a warmed or for a cold cache and its metadata say what each request finds there.
+A phase of the other kind has a ratio of its own: the watermark walk is done again for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prefixbench.core.blocks import longest_hit
+from prefixbench.core.records import CacheScope
+from prefixbench.core.tally import HitTally, total
+from prefixbench.dataset.reader import DatasetReader
+from prefixbench.run.planned import request_plan
+from prefixbench.simulator.watermark import walk_watermarks
+
+
+class DesignedHits:
+    """Designed tallies of a data set, for cold and for warmed phases."""
+
+    def __init__(self, dataset: DatasetReader, scope: CacheScope) -> None:
+        self._dataset = dataset
+        self._scope = scope
+        self._known: dict[bool, HitTally] = {}
+
+    def tally(self, *, warmed: bool) -> HitTally:
+        """Expected hits out of all input tokens."""
+        if warmed not in self._known:
+            self._known[warmed] = self._computed(warmed=warmed)
+        return self._known[warmed]
+
+    def most(self) -> HitTally:
+        """What requests could find at most, were every whole prompt cached already."""
+        step = self._dataset.manifest.hit_granularity
+        return total(
+            HitTally(longest_hit(row["input_len"], step), row["input_len"])
+            for row in self._dataset.metadata()
+        )
+
+    def _computed(self, *, warmed: bool) -> HitTally:
+        if _is_planned_warm(self._dataset.metadata()) == warmed:
+            return total(
+                HitTally(row["expected_hit_len"], row["input_len"])
+                for row in self._dataset.metadata()
+            )
+        manifest = self._dataset.manifest
+        outcomes = walk_watermarks(
+            map(request_plan, self._dataset.metadata()),
+            self._scope,
+            hit_granularity=manifest.hit_granularity,
+            head_len=manifest.head_len,
+            warm=deepest_prefixes(self._dataset.metadata()) if warmed else None,
+        )
+        return total(HitTally(row.expected_hit_len, row.input_len) for row in outcomes)
+
+
+def deepest_prefixes(metadata: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """The longest planned prefix of each group, in tokens: what its warm-up stores."""
+    deepest: dict[str, int] = {}
+    for row in metadata:
+        group = row["prefix_group_id"]
+        deepest[group] = max(deepest.get(group, 0), row["planned_prefix_len"])
+    return deepest
+
+
+def _is_planned_warm(metadata: Iterable[Mapping[str, Any]]) -> bool:
+    """In a plan for a cold cache the first request of all finds nothing."""
+    first = next(iter(metadata), None)
+    return first is not None and first["cached_watermark_before"] > 0

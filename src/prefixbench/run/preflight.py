@@ -1,0 +1,135 @@
+"""What is asked of a server before anything is sent: is it there, what does it serve and run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from prefixbench.core.errors import ConfigError, EndpointError, ErrorContext, Stage
+from prefixbench.run.addresses import Address
+from prefixbench.run.client import Client, Page
+from prefixbench.run.counters import engine_configs
+from prefixbench.run.families import Adapter
+from prefixbench.run.metrics_reader import MetricsReader
+from prefixbench.run.snapshot import MetricsSnapshot
+
+_MODELS_TIMEOUT_S = 5.0
+_VERSION_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What the server says of itself, and a server profile where it is silent; None: unknown."""
+
+    engine: str | None = None
+    version: str | None = None
+    block_size: int | None = None
+    hit_granularity: int | None = None
+    num_blocks: int | None = None
+    enable_prefix_caching: bool | None = None
+    hash_algo: str | None = None
+
+    def or_else(self, profile: Mapping[str, Any]) -> ServerFacts:
+        """With the profile's values for what is unknown."""
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        names = asdict(self).keys() & profile.keys()
+        return replace(self, **{name: profile[name] for name in names} | known)
+
+
+async def find_model(client: Client, addresses: Sequence[Address], asked: str | None) -> str:
+    """The model to ask for: the one named, else the first that is served.
+
+    Raises EndpointError where a server cannot be reached or does not serve it.
+    """
+    served = await asyncio.gather(*(_served_models(client, address) for address in addresses))
+    model = asked or next((names[0] for names in served if names), None)
+    if model is None:
+        raise _unusable("the server does not list its models", "--model", "name one with --model")
+    for names in served:
+        if names and model not in names:
+            raise _unusable(
+                f"the server does not serve the model {model!r}",
+                "--model",
+                f"it serves {', '.join(names)}",
+            )
+    return model
+
+
+async def server_facts(
+    client: Client, address: Address, metrics: MetricsReader, snapshot: MetricsSnapshot
+) -> ServerFacts:
+    """Engine, version and cache configuration, as far as the first instance tells."""
+    version = await _version(client, address)
+    page = next((scrape.page for scrape in snapshot.scrapes.values() if scrape.page), None)
+    adapter: Adapter | None = metrics.adapter_of(page) if page else None
+    if page is None or adapter is None:
+        return ServerFacts(version=version)
+    config = next(iter(engine_configs(page, adapter).values()), None)
+    return ServerFacts(
+        engine=adapter.name, version=version, **(asdict(config) if config is not None else {})
+    )
+
+
+def read_server_profile(path: Path | None) -> Mapping[str, Any]:
+    """What a probe wrote down of a server; empty without a file."""
+    if path is None:
+        return {}
+    try:
+        profile = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise _wrong_profile(f"the server profile {path.name} cannot be read") from error
+    if not isinstance(profile, dict):
+        raise _wrong_profile(f"the server profile {path.name} is not a JSON object")
+    return profile
+
+
+async def _served_models(client: Client, address: Address) -> list[str]:
+    try:
+        page = await client.get(address.models_url, timeout_s=_MODELS_TIMEOUT_S)
+    except (TimeoutError, OSError, aiohttp.ClientError) as error:
+        raise _unusable(
+            f"the server cannot be reached ({type(error).__name__})",
+            "--url",
+            "check the address, and that the server is up",
+        ) from error
+    if page.status in (401, 403):
+        raise _unusable(
+            f"the server refuses the key (status {page.status})",
+            "--api-key-env",
+            "name the environment variable that holds the key",
+        )
+    return _model_names(page)
+
+
+def _model_names(page: Page) -> list[str]:
+    try:
+        return [str(card["id"]) for card in orjson.loads(page.text)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return []  # a server without this route: the model must be named
+
+
+async def _version(client: Client, address: Address) -> str | None:
+    try:
+        page = await client.get(address.root_url + "/version", timeout_s=_VERSION_TIMEOUT_S)
+        version = orjson.loads(page.text).get("version")
+    except (TimeoutError, OSError, aiohttp.ClientError, ValueError, AttributeError):
+        return None
+    return str(version) if version and page.status == 200 else None
+
+
+def _unusable(message: str, option: str, hint: str) -> EndpointError:
+    return EndpointError(message, context=ErrorContext(stage=Stage.RUN, field=option), hint=hint)
+
+
+def _wrong_profile(message: str) -> ConfigError:
+    return ConfigError(
+        message,
+        context=ErrorContext(stage=Stage.RUN, field="--server-profile"),
+        hint="name the JSON file that `prefixbench probe --output` wrote",
+    )
