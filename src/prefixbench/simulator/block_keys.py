@@ -3,7 +3,7 @@
 vLLM names a block by a hash over its parent's hash, its tokens and its extra keys, so that two
 blocks are equal only if everything before them is equal (seed rule of all vLLM v1 versions; the
 choice of hash does not change hits). Here a block's key is a small integer that is given out
-once per (parent key, content); 0 is never a key.
+once per (parent key, content); keys are positive.
 """
 
 from __future__ import annotations
@@ -102,19 +102,19 @@ class BlockKeys:
         keys: list[Key] = []
         open_block: tuple[int, ...] = ()
         for run in runs:
+            start, stop = run.start, run.stop
             if open_block:
-                taken = run[: size - len(open_block)]
-                open_block += tuple(taken)
+                start = min(start + size - len(open_block), stop)
+                open_block += tuple(range(run.start, start))
                 if len(open_block) < size:
                     continue
                 parent = self._child(parent, open_block)
                 keys.append(parent)
-                run = run[len(taken) :]
-            whole = len(run) // size
+            whole = (stop - start) // size
             if whole:
-                keys += self._run(parent, run.start, whole)[:whole]
+                keys += self._run(parent, start, whole)[:whole]
                 parent = keys[-1]
-            open_block = tuple(run[whole * size :])
+            open_block = tuple(range(start + whole * size, stop))
         return keys
 
     def _of_tokens(self, tokens: list[int], parent: Key) -> list[Key]:

@@ -1,4 +1,4 @@
-"""A pool of cache blocks: who holds them, which content they carry, who goes next.
+"""A pool of cache blocks: who holds them, which content they carry, which goes next.
 
 The rules are those of vLLM v1's block pool (read in 0.9 to 0.33, executed 0.18 to 0.33):
 
@@ -7,53 +7,79 @@ The rules are those of vLLM v1's block pool (read in 0.9 to 0.33, executed 0.18 
   stand first; a freed block with a key goes to the tail; one without a key to the head (0.24 on)
   or to the tail (up to 0.23);
 - a request's blocks are freed last to first, so the tail of a chain is lost before its head;
-- several blocks may carry the same key; a look-up finds the oldest of them.
+- several blocks may carry the same key; a look-up finds the oldest of them (nano-vLLM: the
+  latest; the others are lost to look-ups from then on).
+
+Which block is which never matters, only what it carries. So a block without a key is a mere
+count, and a block that carries a key is named by it; a further one with the same key gets a name
+of its own.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import count, islice
 
 from prefixbench.simulator.block_keys import Key
 
+#: A key, or a negative number: a further block of a key, or (in the queue only) one without key.
 Block = int
 
 
 class BlockPool:
-    """`capacity_blocks` blocks (None: without limit) and an index from key to block.
+    """`capacity_blocks` blocks (None: without limit) and what is found in them.
 
     The null block that vLLM keeps is not among them: usable blocks = `num_gpu_blocks` - 1.
     """
 
-    def __init__(self, capacity_blocks: int | None, *, keyless_to_front: bool = True) -> None:
-        self.capacity_blocks = capacity_blocks
+    def __init__(
+        self,
+        capacity_blocks: int | None,
+        *,
+        keyless_to_front: bool = True,
+        latest_copy_wins: bool = False,
+    ) -> None:
+        self.size = sys.maxsize if capacity_blocks is None else capacity_blocks
         self.evicted_blocks = 0
         self.evicted_keys = 0
         self._keyless_to_front = keyless_to_front
-        self._unused = 0 if capacity_blocks is None else capacity_blocks
-        self._size = 0
-        # The queue of free blocks: first the stack of keyless ones, then the ordered rest.
-        self._stack: list[Block] = []
+        self._latest_copy_wins = latest_copy_wins
+        # Free blocks: keyless ones that are handed out before all others, then the queue.
+        self._blank_count = self.size
         self._queue: OrderedDict[Block, None] = OrderedDict()
-        # Holders of a block beyond the first one; most blocks have one holder or none.
+        self._own_names = count(-1, -1)
+        # All findable blocks, held or free, and the holders of a block beyond its first one.
+        self._carriers: set[Block] = set()
         self._sharers: dict[Block, int] = {}
-        self._key_of: dict[Block, Key] = {}
-        self._oldest: dict[Key, Block] = {}
+        # Findable blocks of keys of which there was more than one block; the first one is found.
+        # An empty list: the key's namesake still exists, but look-ups have lost it.
         self._copies: dict[Key, list[Block]] = {}
+        self._key_of_copy: dict[Block, Key] = {}
 
     # Looking: changes nothing.
 
-    def find(self, keys: Iterable[Key]) -> list[Block]:
+    def find(self, keys: Sequence[Key]) -> list[Block]:
         """The blocks that carry the leading keys, up to the first that no block carries."""
-        found: list[Block] = []
-        oldest = self._oldest
+        if self._copies:
+            return self._find_among_copies(keys)
+        carriers = self._carriers
+        depth = 0
         for key in keys:
-            block = oldest.get(key)
-            if block is None:
+            if key not in carriers:
                 break
-            found.append(block)
-        return found
+            depth += 1
+        return list(keys[:depth])
+
+    def _find_among_copies(self, keys: Iterable[Key]) -> list[Block]:
+        blocks: list[Block] = []
+        for key in keys:
+            findable = self._copies.get(key, (key,))
+            if not findable or findable[0] not in self._carriers:
+                break
+            blocks.append(findable[0])
+        return blocks
 
     def idle_count(self, blocks: Iterable[Block]) -> int:
         """How many of these blocks nobody holds, so that holding them takes them off the queue."""
@@ -62,28 +88,26 @@ class BlockPool:
 
     @property
     def free_blocks(self) -> int:
-        """Blocks that nobody holds, findable or not; of a pool without limit, those used before."""
-        return self._unused + len(self._stack) + len(self._queue)
-
-    def has_room(self, count: int) -> bool:
-        return self.capacity_blocks is None or count <= self.free_blocks
+        """Blocks that nobody holds, findable or not."""
+        return self._blank_count + len(self._queue)
 
     @property
     def held_blocks(self) -> int:
-        return self._size - len(self._stack) - len(self._queue)
+        return self.size - self.free_blocks
 
     @property
     def cached_blocks(self) -> int:
-        """Blocks that carry a key."""
-        return len(self._key_of)
+        """Blocks that a look-up can find."""
+        return len(self._carriers)
 
     @property
     def cached_keys(self) -> int:
-        """Different keys that a look-up finds."""
-        return len(self._oldest)
+        """Different keys among the findable blocks."""
+        return len(self.keys())
 
-    def keys(self) -> Iterable[Key]:
-        return self._oldest.keys()
+    def keys(self) -> set[Key]:
+        """Different keys among the findable blocks."""
+        return {self._key_of_copy.get(block, block) for block in self._carriers}
 
     # Changing.
 
@@ -96,69 +120,65 @@ class BlockPool:
             else:
                 sharers[block] = sharers.get(block, 0) + 1
 
-    def take(self, count: int) -> list[Block]:
-        """Hand out blocks; the caller has asked `has_room`. Keys that they carried are lost."""
-        stack = self._stack
-        if count <= len(stack):
-            split = len(stack) - count
-            blocks = stack[split:]
-            del stack[split:]
-            return blocks
-        blocks = stack[:]
-        stack.clear()
-        return blocks + self._take_beyond_stack(count - len(blocks))
-
-    def _take_beyond_stack(self, count: int) -> list[Block]:
-        new = count if self.capacity_blocks is None else min(count, self._unused)
-        if self.capacity_blocks is not None:
-            self._unused -= new
-        blocks = list(range(self._size, self._size + new))
-        self._size += new
+    def take(self, wanted: int) -> None:
+        """Hand out keyless blocks, at most `free_blocks`. Keys that they carried are lost."""
+        blank = min(wanted, self._blank_count)
+        self._blank_count -= blank
+        if wanted == blank:
+            return
         pop = self._queue.popitem
-        oldest = [pop(last=False)[0] for _ in range(count - new)]
-        self._forget_keys(oldest)
-        return blocks + oldest
-
-    def _forget_keys(self, blocks: Iterable[Block]) -> None:
-        for block in blocks:
-            key = self._key_of.pop(block, None)
-            if key is None:
-                continue
-            self.evicted_blocks += 1
-            if key in self._copies:
-                self._forget_copy(key, block)
-            else:
-                del self._oldest[key]
-                self.evicted_keys += 1
-
-    def _forget_copy(self, key: Key, block: Block) -> None:
-        copies = self._copies[key]
-        if self._oldest[key] == block:
-            self._oldest[key] = copies.pop(0)
+        oldest = [pop(last=False)[0] for _ in range(wanted - blank)]
+        if self._copies or not self._keyless_to_front:
+            for block in oldest:
+                self._forget(block)
         else:
-            copies.remove(block)
-        if not copies:
+            self._carriers.difference_update(oldest)
+            self.evicted_blocks += len(oldest)
+            self.evicted_keys += len(oldest)
+
+    def _forget(self, block: Block) -> None:
+        """A block is handed out anew; an eviction if a look-up could have found it."""
+        key = self._key_of_copy.pop(block, block)
+        copies = self._copies.get(key)
+        if block in self._carriers:
+            self._carriers.remove(block)
+            self.evicted_blocks += 1
+            if copies is not None:
+                copies.remove(block)
+            self.evicted_keys += not copies
+        namesake_is_gone = block == key or not self._latest_copy_wins
+        if copies is not None and not copies and namesake_is_gone:
             del self._copies[key]
 
-    def publish(self, blocks: Sequence[Block], keys: Sequence[Key]) -> None:
-        """Make blocks findable under their keys; a key in use gets one more copy."""
-        self._key_of.update(zip(blocks, keys, strict=True))
-        if self._oldest.keys().isdisjoint(keys):
-            self._oldest.update(zip(keys, blocks, strict=True))
-            return
-        for key, block in zip(keys, blocks, strict=True):
-            if self._oldest.setdefault(key, block) != block:
-                self._copies.setdefault(key, []).append(block)
+    def publish(self, keys: Sequence[Key]) -> list[Block]:
+        """Let keyless blocks carry these keys; returns their names from now on."""
+        if self._carriers.isdisjoint(keys) and self._copies.keys().isdisjoint(keys):
+            self._carriers.update(keys)
+            return list(keys)
+        return [self._publish_one(key) for key in keys]
 
-    def release(self, blocks: Sequence[Block], published: int) -> None:
-        """Give up one reference on each block; the first `published` of them carry keys."""
-        keyless = blocks[published:]
-        if self._keyless_to_front:
-            self._stack += keyless
-        else:
-            self._queue.update(dict.fromkeys(reversed(keyless)))
+    def _publish_one(self, key: Key) -> Block:
+        if key not in self._carriers and key not in self._copies:
+            self._carriers.add(key)
+            return key
+        copy = next(self._own_names)
+        copies = self._copies.setdefault(key, [key])
+        if self._latest_copy_wins:
+            self._carriers.difference_update(copies)
+            copies.clear()
+        copies.append(copy)
+        self._carriers.add(copy)
+        self._key_of_copy[copy] = key
+        return copy
+
+    def release(self, blocks: Sequence[Block], keyless_blocks: int) -> None:
+        """Give up one reference on each block that has a name, and blocks without a key."""
         queue, sharers = self._queue, self._sharers
-        for block in reversed(blocks[:published]):
+        if self._keyless_to_front:
+            self._blank_count += keyless_blocks
+        else:
+            queue.update(dict.fromkeys(islice(self._own_names, keyless_blocks)))
+        for block in reversed(blocks):
             if block not in sharers:
                 queue[block] = None
             elif sharers[block] == 1:
@@ -170,25 +190,30 @@ class BlockPool:
         """Drop every key (vLLM's reset_prefix_cache); refused while a block is held."""
         if self.held_blocks:
             return False
-        self._key_of.clear()
-        self._oldest.clear()
-        self._copies.clear()
+        # Without keys the order of free blocks makes no difference.
+        self._blank_count = self.size
+        for names in (self._queue, self._carriers, self._copies, self._key_of_copy):
+            names.clear()
         return True
 
-    def check_integrity(self, holders: Iterable[Sequence[Block]]) -> None:
-        """Every block is held or free, once; every key points at blocks that carry it."""
-        held = Counter(block for blocks in holders for block in blocks)
-        free = Counter(self._stack) + Counter(self._queue.keys())
-        assert set(free.values()) <= {1}, "a block is free twice"
-        assert not held.keys() & free.keys(), "a held block is free"
-        assert len(held) + len(free) == self._size, "a block is neither held nor free"
-        assert {block: count - 1 for block, count in held.items() if count > 1} == self._sharers
-        if self.capacity_blocks is not None:
-            assert self._size + self._unused == self.capacity_blocks
-        carried = Counter(self._key_of.values())
-        assert carried.keys() == self._oldest.keys()
-        for key, block in self._oldest.items():
-            copies = [block, *self._copies.get(key, ())]
-            assert len(set(copies)) == len(copies) == carried[key]
-            assert all(self._key_of[copy] == key for copy in copies)
-        assert not self._key_of.keys() & set(self._stack), "a keyless block carries a key"
+    def check_integrity(self, holders: Iterable[tuple[Sequence[Block], int]]) -> None:
+        """Every block is held or free, once, and what is findable is one of them.
+
+        `holders`: for each unfinished request its named blocks and the number of its others.
+        """
+        held: Counter[Block] = Counter()
+        keyless = 0
+        for blocks, keyless_blocks in holders:
+            assert len(set(blocks)) == len(blocks), "a request holds a block twice"
+            held.update(blocks)
+            keyless += keyless_blocks
+        assert not held.keys() & self._queue.keys(), "a held block is free"
+        assert {block: uses - 1 for block, uses in held.items() if uses > 1} == self._sharers
+        assert self._blank_count + len(self._queue) + len(held) + keyless == self.size
+        assert self._blank_count >= 0
+        named = held.keys() | self._queue.keys()
+        assert named >= self._carriers, "a findable block does not exist"
+        assert self._latest_copy_wins or held.keys() <= self._carriers
+        for key, copies in self._copies.items():
+            assert self._carriers.issuperset(copies)
+            assert all(self._key_of_copy.get(copy, copy) == key for copy in copies)

@@ -11,9 +11,11 @@ from typing import NamedTuple
 from prefixbench.core.clock import Clock, VirtualClock
 from prefixbench.core.errors import ErrorContext, LengthError, Stage
 from prefixbench.simulator.cost import CostModel
+from prefixbench.simulator.paged import PagedScheduler, SchedulerOptions, StepPlan
+from prefixbench.simulator.phased import PhasedScheduler
 from prefixbench.simulator.profile import EngineProfile, get_profile
 from prefixbench.simulator.request import EngineRequest, LiveRequest
-from prefixbench.simulator.scheduler import BlockScheduler, SchedulerOptions, StepPlan
+from prefixbench.simulator.scheduler import MixedScheduler
 from prefixbench.simulator.stats import EngineStats
 from prefixbench.simulator.waiting import Policy
 
@@ -89,8 +91,10 @@ class Engine:
             prefix_caching=prefix_caching,
         )
         self.cost = cost
+        self._order_only = cost == CostModel.ORDER_ONLY
         self.clock: Clock = clock or VirtualClock()
-        self._scheduler = BlockScheduler(self.profile, self.options)
+        make = MixedScheduler if self.profile.mixed_steps else PhasedScheduler
+        self._scheduler: PagedScheduler = make(self.profile, self.options)
         self._live: dict[str, LiveRequest] = {}
         self._submitted = 0
 
@@ -115,10 +119,12 @@ class Engine:
         scheduler, pool = self._scheduler, self._scheduler.pool
         evicted_blocks, evicted_keys = pool.evicted_blocks, pool.evicted_keys
         plan = scheduler.schedule()
+        context_tokens = self._context_tokens(plan)
         scheduler.complete(plan)
         for request_id in plan.finished:
             del self._live[request_id]
         evicted_blocks = pool.evicted_blocks - evicted_blocks
+        scheduler.stats.prefix_cache.record_eviction(evicted_blocks)
         times = 1
         if limit > 1 and not evicted_blocks:
             times += scheduler.repeat(plan, limit - 1)
@@ -131,10 +137,10 @@ class Engine:
             preempted=plan.preempted,
             evicted_blocks=evicted_blocks,
             evicted_keys=pool.evicted_keys - evicted_keys,
-            free_blocks=None if pool.capacity_blocks is None else pool.free_blocks,
+            free_blocks=None if self.options.capacity_blocks is None else pool.free_blocks,
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
-            duration_ns=self._book(plan, evicted_blocks, times),
+            duration_ns=self._book(plan, context_tokens, times),
             times=times,
         )
 
@@ -154,8 +160,8 @@ class Engine:
 
         vLLM's `kv_cache_usage_perc` (0.10 to 0.33). 0 for a cache without limit.
         """
-        pool = self._scheduler.pool
-        return pool.held_blocks / pool.capacity_blocks if pool.capacity_blocks else 0.0
+        capacity = self.options.capacity_blocks
+        return self._scheduler.pool.held_blocks / capacity if capacity else 0.0
 
     def reset_prefix_cache(self) -> bool:
         """Make nothing findable; refused (False) while a request holds blocks.
@@ -177,21 +183,26 @@ class Engine:
         held = [*self._scheduler.running, *self._scheduler.waiting]
         assert sorted(live.request_id for live in held) == sorted(self._live)
 
-    def _book(self, plan: StepPlan, evicted_blocks: int, times: int) -> int:
+    def _context_tokens(self, plan: StepPlan) -> int:
+        """KV that the step reads and writes; not worth a walk when it costs nothing."""
+        if not self.cost.context_token_ns:
+            return 0
+        return sum(plan.scheduled.values()) + sum(live.computed_len for live in plan.lives)
+
+    def _book(self, plan: StepPlan, context_tokens: int, times: int) -> int:
         """Count `times` equal steps and move the clock; returns their duration."""
-        stats = self._scheduler.stats
+        stats = self._scheduler.stats.scheduler
         decoded = plan.decoded_tokens
-        prefilled = self.options.max_num_batched_tokens - plan.budget - decoded
+        prefilled = sum(plan.scheduled.values()) - decoded
         duration_ns = 0
-        if plan.scheduled and self.cost != CostModel.ORDER_ONLY:
+        if plan.scheduled and not self._order_only:
             # Each repeated step reads one more token of context for every sequence.
-            context = plan.context_tokens * times + decoded * (times * (times - 1) // 2)
+            context = context_tokens * times + decoded * (times * (times - 1) // 2)
             duration_ns = self.cost.duration_ns(prefilled, context, decoded, times)
-        stats.scheduler.record_steps(prefilled, decoded, duration_ns, times)
-        stats.scheduler.num_preemptions += len(plan.preempted)
-        stats.prefix_cache.record_eviction(evicted_blocks)
-        if isinstance(self.clock, VirtualClock):
-            self.clock.advance(duration_ns)
+            if isinstance(self.clock, VirtualClock):
+                self.clock.advance(duration_ns)
+        stats.record_steps(prefilled, decoded, duration_ns, times)
+        stats.num_preemptions += len(plan.preempted)
         return duration_ns
 
     def _refuse_what_never_fits(self, live: LiveRequest) -> None:

@@ -176,6 +176,7 @@ class _DigestLog:
             request_id: f"{number}:1" for request_id, number in self._number_of.items()
         }
         self._digest = sha256()
+        self._lines: list[str] = []
         self._steps = 0
 
     def add(self, outcome: StepOutcome) -> None:
@@ -185,11 +186,18 @@ class _DigestLog:
             for request_id, tokens in outcome.scheduled.items()
         ]
         line = f"{' '.join(entries)}|{outcome.free_blocks}\n"
-        self._digest.update(line.encode() * outcome.times)
-        self._steps += outcome.times
+        self._lines += [line] * outcome.times
+        if len(self._lines) > 1000:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._digest.update("".join(self._lines).encode())
+        self._steps += len(self._lines)
+        self._lines.clear()
 
     def result(self, seen: Mapping[str, _Seen]) -> Row:
         names = ("hit", "first_scheduled_step", "finish_step", "preemptions")
+        self._flush()
         columns = {name: [getattr(row, name) for row in seen.values()] for name in names}
         return {
             "step_count": self._steps,

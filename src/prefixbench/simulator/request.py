@@ -41,8 +41,9 @@ class LiveRequest:
     computed_len: int = 0
     #: No block has to be taken or published while `computed_len` stays at or below this.
     settled_len: int = 0
+    #: Its leading blocks, which carry keys, and the number of those after them.
     blocks: list[Block] = field(default_factory=list)
-    published_blocks: int = 0
+    keyless_blocks: int = 0
     keys: list[Key] | None = None
     admissions: int = 0
 

@@ -46,10 +46,8 @@ class TokenRuns(Sequence[int]):
 
 def runs_of(tokens: Sequence[int]) -> tuple[range, ...] | None:
     """The runs of a sequence that is held as runs; None for any other sequence."""
-    match tokens:
-        case TokenRuns():
-            return tokens.runs
-        case range(step=1):
-            return (tokens,) if tokens else ()
-        case _:
-            return None
+    if isinstance(tokens, TokenRuns):
+        return tokens.runs
+    if isinstance(tokens, range) and tokens.step == 1:
+        return (tokens,) if tokens else ()
+    return None

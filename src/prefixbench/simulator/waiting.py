@@ -30,32 +30,15 @@ class WaitingQueue(Protocol):
     def remove(self, live: LiveRequest) -> None: ...
 
 
-class ArrivalQueue:
+class ArrivalQueue(deque[LiveRequest]):
     """First come, first served; a preempted request goes before all others."""
 
-    def __init__(self) -> None:
-        self._requests: deque[LiveRequest] = deque()
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def __iter__(self) -> Iterator[LiveRequest]:
-        return iter(self._requests)
+    add = deque.append
+    add_preempted = deque.appendleft
+    remove_first = deque.popleft
 
     def first(self) -> LiveRequest:
-        return self._requests[0]
-
-    def add(self, live: LiveRequest) -> None:
-        self._requests.append(live)
-
-    def add_preempted(self, live: LiveRequest) -> None:
-        self._requests.appendleft(live)
-
-    def remove_first(self) -> None:
-        self._requests.popleft()
-
-    def remove(self, live: LiveRequest) -> None:
-        self._requests.remove(live)
+        return self[0]
 
 
 class PriorityQueue:

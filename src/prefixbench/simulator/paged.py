@@ -1,0 +1,272 @@
+"""What all paged engines have in common: requests, their blocks, look-ups, publishing, freeing.
+
+How a step is put together differs between engines and is left to the subclasses: `scheduler` (as
+vLLM does it) and `phased` (as nano-vLLM does it).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+
+from prefixbench.simulator.block_keys import BlockKeys, Key
+from prefixbench.simulator.block_pool import Block, BlockPool
+from prefixbench.simulator.request import LiveRequest
+from prefixbench.simulator.rules import (
+    Counting,
+    Duplicates,
+    EngineProfile,
+    KeylessFreed,
+    LastToken,
+    PartialBlock,
+    PublishPoint,
+    Readmission,
+)
+from prefixbench.simulator.stats import EngineStats, PrefixCacheStats
+from prefixbench.simulator.waiting import Policy, waiting_queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOptions:
+    """What an operator sets when the engine starts; counts are tokens unless named otherwise."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    block_size: int
+    capacity_blocks: int | None
+    chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    policy: Policy = Policy.FCFS
+    prefix_caching: bool = True
+
+
+class StepPlan:
+    """What a step decides and what comes of it. Hits are tokens found cached at an admission."""
+
+    __slots__ = (
+        "decoded_tokens", "finished", "hits", "lives", "preempted", "resume_hits", "sampled",
+        "scheduled",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.lives: list[LiveRequest] = []
+        self.scheduled: dict[str, int] = {}
+        self.hits: dict[str, int] = {}
+        self.resume_hits: dict[str, int] = {}
+        self.preempted: list[str] = []
+        self.sampled: list[str] = []
+        self.finished: list[str] = []
+        self.decoded_tokens = 0
+
+    def add(self, live: LiveRequest, tokens: int) -> None:
+        self.lives.append(live)
+        self.scheduled[live.request_id] = tokens
+
+    def drop(self, live: LiveRequest) -> int:
+        """Take back what a preempted request was given in this step; returns these tokens."""
+        tokens = self.scheduled.pop(live.request_id, 0)
+        if tokens:
+            self.lives.remove(live)
+        return tokens
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether all who were scheduled decoded, and nobody came, went or was pushed back."""
+        return self.decoded_tokens == len(self.lives) and not (
+            self.hits or self.resume_hits or self.preempted or self.finished
+        )
+
+
+class PagedScheduler(ABC):
+    """Requests and a block pool under a profile's rules."""
+
+    def __init__(self, profile: EngineProfile, options: SchedulerOptions) -> None:
+        self.options = options
+        self.stats = EngineStats(PrefixCacheStats(options.block_size))
+        self.pool = BlockPool(
+            options.capacity_blocks,
+            keyless_to_front=profile.keyless_freed is not KeylessFreed.BACK,
+            latest_copy_wins=profile.duplicates is Duplicates.LAST_WRITER,
+        )
+        self.waiting = waiting_queue(options.policy)
+        self.running: list[LiveRequest] = []
+        self._profile = profile
+        self._block_size = options.block_size
+        self._keys = BlockKeys(options.block_size)
+        self._caches = options.prefix_caching
+        self._counts_look_ups = profile.counting is Counting.LOOK_UP
+        self._publishes_at_schedule = profile.publish is PublishPoint.SCHEDULE
+        # Tokens that the last block of a request holds without taking room.
+        self._roomless = (
+            options.block_size - 1 if profile.partial_block is PartialBlock.NO_ROOM else 0
+        )
+        # Tokens of a prompt that never hit.
+        self._kept_back = 1 if profile.last_token is LastToken.COMPUTED else 0
+
+    @abstractmethod
+    def schedule(self) -> StepPlan:
+        """Decide a step: who computes how many tokens; blocks are taken at once."""
+
+    def submit(self, live: LiveRequest) -> None:
+        self.waiting.add(live)
+
+    def complete(self, plan: StepPlan) -> None:
+        """Book what was computed: who samples a token, and who is finished by it."""
+        done: list[LiveRequest] = []
+        sampled = plan.sampled
+        for live, tokens in zip(plan.lives, plan.scheduled.values(), strict=True):
+            computed = live.computed_len = live.computed_len + tokens
+            if computed == live.known_len:
+                if tokens == 1 and computed > live.prompt_len:
+                    plan.decoded_tokens += 1
+                sampled.append(live.request_id)
+                live.known_len = computed + 1
+                if computed + 1 == live.final_len:
+                    done.append(live)
+        if done:
+            self._finish(done, plan)
+
+    def _finish(self, done: Iterable[LiveRequest], plan: StepPlan) -> None:
+        """Free the blocks of finished requests, in the order in which they were scheduled."""
+        for live in done:
+            self._release(live)
+            plan.finished.append(live.request_id)
+        self.running = [live for live in self.running if live.known_len < live.final_len]
+
+    def repeat(self, plan: StepPlan, limit: int) -> int:
+        """Take up to `limit` more steps that are equal to the completed one; returns how many.
+
+        A step in which requests only decoded repeats until one of them needs a block, fills one or
+        finishes: what kept others waiting has not changed.
+        """
+        if not plan.changes_nothing or (self._counts_look_ups and self.waiting):
+            return 0
+        for live in plan.lives:
+            limit = min(limit, live.settled_len - live.computed_len)
+            limit = min(limit, live.final_len - live.known_len - 1)
+        for live in plan.lives if limit else ():
+            live.computed_len += limit
+            live.known_len += limit
+        return limit
+
+    def abort(self, live: LiveRequest) -> None:
+        """Remove an unfinished request; what it published stays findable."""
+        if live in self.running:
+            self.running.remove(live)
+        else:
+            self.waiting.remove(live)
+        self._release(live)
+
+    def check_integrity(self) -> None:
+        """Blocks and requests agree, between two steps."""
+        lives = [*self.running, *self.waiting]
+        for live in lives:
+            held = len(live.blocks) + live.keyless_blocks
+            assert live.keyless_blocks >= 0
+            assert live.computed_len <= held * self._block_size + self._roomless
+            assert live.computed_len < live.known_len < live.final_len
+        assert len(self.running) <= self.options.max_num_seqs
+        self.pool.check_integrity((live.blocks, live.keyless_blocks) for live in lives)
+
+    # Looking up.
+
+    def _look_up(self, live: LiveRequest) -> list[Block]:
+        """Blocks that hold the request's leading tokens, as far as the profile lets them hit."""
+        if not self._caches:
+            return []
+        limit = (live.known_len - self._kept_back) // self._block_size
+        found = self.pool.find(self._keys_of(live)[:limit])
+        if self._counts_look_ups:
+            self._count_look_up(live, len(found) * self._block_size)
+        return found
+
+    def _keys_of(self, live: LiveRequest) -> list[Key]:
+        if live.keys is None:
+            if self._keys.worth_collecting:
+                self._forget_unused_keys()
+            request = live.request
+            # The last token is never computed.
+            live.keys = self._keys.of(request.prompt, request.output[:-1], request.extra_key)
+        return live.keys
+
+    def _forget_unused_keys(self) -> None:
+        """Keep the memory for block identities in proportion to what is cached and wanted."""
+        wanted = [live.keys for live in (*self.running, *self.waiting) if live.keys]
+        self._keys.forget_all_but(chain(self.pool.keys(), *wanted))
+
+    # Counting.
+
+    def _count_look_up(self, live: LiveRequest, hit: int) -> None:
+        resumed = live.admissions > 0
+        match self._profile.readmission:
+            case Readmission.NOT_COUNTED if resumed:
+                return
+            case Readmission.COUNTED:
+                resumed = False
+        self.stats.count_look_up(live.known_len, hit, resumed=resumed)
+
+    def _record_admission(self, live: LiveRequest, hit: int, plan: StepPlan) -> None:
+        if self._caches and not self._counts_look_ups:
+            self._count_look_up(live, hit)
+        if self._caches and not live.admissions:
+            self.stats.prefix_cache.record_query(live.known_len, hit // self._block_size)
+        hits = plan.resume_hits if live.admissions else plan.hits
+        hits[live.request_id] = hit
+        live.admissions += 1
+
+    # Blocks of one request.
+
+    def _blocks_for(self, length: int) -> int:
+        """Blocks that `length` tokens take."""
+        return (length + self._block_size - 1 - self._roomless) // self._block_size
+
+    def _has_room(self, found: list[Block], length: int) -> bool:
+        """Whether `length` tokens fit; found blocks that nobody holds leave the free ones too."""
+        whole, free = self._blocks_for(length), self.pool.free_blocks
+        return whole <= free or whole - len(found) + self.pool.idle_count(found) <= free
+
+    def _start(self, live: LiveRequest, found: list[Block]) -> int:
+        """Hold the found blocks for a request; returns how many of its tokens they hold."""
+        self.pool.hold(found)
+        hit = len(found) * self._block_size
+        live.blocks = found
+        # Where all tokens may hit, the last one is computed again, into the block that holds it.
+        live.computed_len = min(hit, live.known_len - 1)
+        return hit
+
+    def _grow(self, live: LiveRequest, end: int) -> bool:
+        """Give the request blocks for its first `end` tokens, and publish what the step fills.
+
+        False, and nothing done, when the pool has not enough of them.
+        """
+        missing = self._blocks_for(end) - len(live.blocks) - live.keyless_blocks
+        if missing > 0:
+            if missing > self.pool.free_blocks:
+                return False
+            self.pool.take(missing)
+            live.keyless_blocks += missing
+        if self._publishes_at_schedule:
+            self._publish(live, end)
+        self._settle(live)
+        return True
+
+    def _settle(self, live: LiveRequest) -> None:
+        size = self._block_size
+        published = len(live.blocks)
+        room = (published + live.keyless_blocks) * size + self._roomless
+        next_full = (published + 1) * size - 1
+        live.settled_len = min(room, next_full) if self._caches else room
+
+    def _publish(self, live: LiveRequest, end: int) -> None:
+        """Make the full blocks within the first `end` tokens findable."""
+        first, full = len(live.blocks), end // self._block_size
+        if full > first and self._caches:
+            live.blocks += self.pool.publish(self._keys_of(live)[first:full])
+            live.keyless_blocks -= full - first
+
+    def _release(self, live: LiveRequest) -> None:
+        self.pool.release(live.blocks, live.keyless_blocks)
+        live.blocks = []
+        live.keyless_blocks = live.computed_len = live.settled_len = 0
