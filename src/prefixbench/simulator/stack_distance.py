@@ -1,0 +1,214 @@
+"""LRU caches of blocks, analytically: cost a request does not depend on its number of blocks.
+
+True when requests come one after the other: the whole look-up happens before anything is stored,
+hits are the leading run of cached blocks, and afterwards the request's blocks are the most recent
+ones, its head more recent than its tail (vLLM's order of freeing). A request is three numbers: its
+prefix group, how many blocks it shares with the group's chain, and how many blocks of its own
+follow them; no block of its own is ever asked for again.
+
+In a chain the time of the last touch falls with depth. So a group is a stack of *runs*: depths
+that the same request touched last. A request covers the newest runs, cuts one, and becomes the
+owner of all depths up to its own: a constant number of runs a request, on average.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from prefixbench.core.records import RequestPlan
+from prefixbench.core.tally import HitTally, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRequest:
+    """A request in full blocks: the first `shared` of the group's chain, then `own` ones."""
+
+    group: int
+    shared: int
+    own: int
+
+    @property
+    def blocks(self) -> int:
+        return self.shared + self.own
+
+
+def chain_requests(plans: Iterable[RequestPlan], block_size: int) -> Iterator[ChainRequest]:
+    """The plans of one cache in full blocks; a partial last block counts nowhere.
+
+    Groups share nothing here: a head of whole blocks that all groups share is not represented.
+    """
+    groups: dict[str, int] = {}
+    for plan in plans:
+        group = groups.setdefault(plan.prefix_group_id, len(groups))
+        shared = plan.planned_prefix_len // block_size
+        yield ChainRequest(group, shared, plan.input_len // block_size - shared)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Depths of a chain that were last touched by one request: from the run above to `end`."""
+
+    end: int
+    owner: int
+
+
+class LruChains:
+    """An LRU cache of one capacity; a request costs constant time on average.
+
+    >>> cache = LruChains(4)
+    >>> [cache.serve(ChainRequest(*row)) for row in [(0, 2, 2), (1, 0, 2), (0, 2, 2)]]
+    [0, 0, 2]
+    """
+
+    def __init__(self, capacity_blocks: int) -> None:
+        self.capacity_blocks = capacity_blocks
+        self._used = 0
+        self._served = 0
+        # The newest run of a chain is the last one; its depths begin at 0.
+        self._runs: defaultdict[int, deque[_Run]] = defaultdict(deque)
+        # Requests that still own blocks, oldest first: number, group, own blocks left.
+        self._owners: deque[list[int]] = deque()
+
+    def serve(self, request: ChainRequest) -> int:
+        """Blocks of the request that are found; then it is stored and the oldest blocks go."""
+        runs = self._runs[request.group]
+        shared = request.shared
+        hits = min(shared, runs[0].end) if runs else 0
+        while runs and runs[-1].end <= shared:
+            runs.pop()
+        if shared:
+            runs.append(_Run(shared, self._served))
+        self._owners.append([self._served, request.group, request.own])
+        self._served += 1
+        self._used += request.blocks - hits
+        while self._used > self.capacity_blocks:
+            self._evict_from_oldest()
+        return hits
+
+    def _evict_from_oldest(self) -> None:
+        """Evict blocks of the request that was served longest ago: its tail first."""
+        owner = self._owners[0]
+        number, group, own = owner
+        excess = self._used - self.capacity_blocks
+        taken = min(own, excess)
+        owner[2] -= taken
+        runs = self._runs[group]
+        if taken < excess:
+            if runs and runs[0].owner == number:
+                taken += self._shorten_oldest(runs, excess - taken)
+            if not runs or runs[0].owner != number:
+                self._owners.popleft()
+        self._used -= taken
+
+    @staticmethod
+    def _shorten_oldest(runs: deque[_Run], wanted: int) -> int:
+        """Take up to `wanted` blocks from the deep end of a chain's oldest run."""
+        oldest = runs[0]
+        begin = runs[1].end if len(runs) > 1 else 0
+        taken = min(oldest.end - begin, wanted)
+        oldest.end -= taken
+        if oldest.end == begin:
+            runs.popleft()
+        return taken
+
+
+def lru_hits(requests: Iterable[ChainRequest], capacity_blocks: int) -> list[int]:
+    """Hit blocks of every request in an LRU cache of this capacity."""
+    cache = LruChains(capacity_blocks)
+    return [cache.serve(request) for request in requests]
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityCurve:
+    """Hit blocks at every capacity; between two of its corners they grow evenly.
+
+    `corners` are capacities, `hits_at_corner` the hits there, `slopes` the hits that each further
+    block of capacity gains up to the next corner.
+    """
+
+    blocks: int
+    corners: tuple[int, ...]
+    hits_at_corner: tuple[int, ...]
+    slopes: tuple[int, ...]
+
+    def tally(self, capacity_blocks: int | None = None) -> HitTally:
+        """Hit blocks out of all blocks at a capacity; without limit if None."""
+        if capacity_blocks is None:
+            return HitTally(self.hits_at_corner[-1], self.blocks, Unit.BLOCK)
+        place = bisect_right(self.corners, capacity_blocks) - 1
+        gained = (capacity_blocks - self.corners[place]) * self.slopes[place]
+        return HitTally(self.hits_at_corner[place] + gained, self.blocks, Unit.BLOCK)
+
+
+def lru_curve(requests: Sequence[ChainRequest]) -> CapacityCurve:
+    """Hits at every capacity in one pass: a block hits where the capacity reaches its LRU place.
+
+    LRU is a stack algorithm, and the blocks of a run stand at consecutive places of the stack, so
+    a run adds one hit to each capacity from its first block's place on, one more from the next.
+    """
+    stack = _LruStack(len(requests))
+    for number, request in enumerate(requests):
+        stack.serve(number, request)
+    return stack.curve()
+
+
+@dataclass(slots=True)
+class _LruStack:
+    """The order of all blocks by last touch, kept as runs, weighed by owner in a Fenwick tree."""
+
+    size: int
+    blocks: int = 0
+    _live: int = 0
+    _weights: list[int] = field(init=False)
+    _runs: defaultdict[int, list[_Run]] = field(default_factory=lambda: defaultdict(list))
+    # At each place of the stack, how many more blocks were found there than one place nearer.
+    _steps: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def __post_init__(self) -> None:
+        self._weights = [0] * (self.size + 1)
+
+    def serve(self, number: int, request: ChainRequest) -> None:
+        runs = self._runs[request.group]
+        begin = lifted = 0
+        while runs and begin < request.shared:
+            run = runs[-1]
+            end = min(run.end, request.shared)
+            place = self._live + lifted - self._weight_up_to(run.owner) + 1
+            self._steps[place] += 1
+            self._steps[place + end - begin] -= 1
+            self._add(run.owner, begin - end)
+            lifted += end - begin
+            begin = end
+            if end < run.end:
+                break
+            runs.pop()
+        if request.shared:
+            runs.append(_Run(request.shared, number))
+        self._add(number, request.blocks)
+        self.blocks += request.blocks
+
+    def curve(self) -> CapacityCurve:
+        corners, hits_at_corner, slopes = [0], [0], [0]
+        for place, step in sorted(self._steps.items()):
+            # A block at place 5 hits from capacity 5 on: the slope changes after capacity 4.
+            hits_at_corner.append(hits_at_corner[-1] + (place - 1 - corners[-1]) * slopes[-1])
+            corners.append(place - 1)
+            slopes.append(slopes[-1] + step)
+        return CapacityCurve(self.blocks, tuple(corners), tuple(hits_at_corner), tuple(slopes))
+
+    def _add(self, owner: int, blocks: int) -> None:
+        self._live += blocks
+        weights, index = self._weights, owner + 1
+        while index <= self.size:
+            weights[index] += blocks
+            index += index & -index
+
+    def _weight_up_to(self, owner: int) -> int:
+        weights, index, total = self._weights, owner + 1, 0
+        while index:
+            total += weights[index]
+            index &= index - 1
+        return total
