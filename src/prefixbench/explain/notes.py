@@ -1,0 +1,80 @@
+"""What a reader must know before believing the headline; it stands in the first screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prefixbench.core.records import ValidationStatus
+from prefixbench.explain.analysis import Analysis
+from prefixbench.explain.unsized import why_unmeasured
+from prefixbench.explain.verdict import ScenarioClass
+from prefixbench.explain.wording import count, percent, pick, plural, readable
+
+#: Verdicts of the client that need no word.
+_CLIENT_FINE = frozenset({None, "ok"})
+
+
+def notes(analysis: Analysis, scenario: ScenarioClass) -> list[str]:
+    """Sentences, the gravest first; none for a run without anything to note."""
+    return [
+        *_measurement(analysis),
+        *_dataset(analysis),
+        *_requests(analysis),
+        *_cache(analysis),
+        *_pressure(scenario),
+    ]
+
+
+def _measurement(analysis: Analysis) -> Iterator[str]:
+    missing = why_unmeasured([phase for phase, _ in analysis.rounds], analysis.server)
+    if missing is not None:
+        yield f"The hit rate was not measured: {missing.evidence}."
+    if any(phase.counters.get("complete") is False for phase, _ in analysis.rounds):
+        yield "The run was cut short: this is what was measured until then."
+    if pick(analysis.record.counters, "global", "partial"):
+        yield "The measured rate is partial: the metrics of some instances are missing."
+
+
+def _dataset(analysis: Analysis) -> Iterator[str]:
+    report = analysis.record.validation
+    if report.get("reachable") is False:
+        reasons = "; ".join(map(str, report.get("unreachable_reasons", ())))
+        maximum = percent(report.get("max_reachable_hit_ratio"))
+        yield f"The target cannot be reached, at most {maximum}: {reasons}."
+    elif report["validation_status"] != ValidationStatus.PASS:
+        policy = pick(analysis.record.manifest.config, "validation", "on_failure")
+        yield (
+            f"The data set misses its target by {abs(report['deviation_pp']):.2f} points "
+            f"(validation.on_failure: {policy})."
+        )
+    if analysis.other_mode:
+        yield (
+            f"The data set was planned for {percent(float(analysis.planned))} in another mode; "
+            f"run this way its own designed ratio is {percent(float(analysis.designed))}."
+        )
+
+
+def _requests(analysis: Analysis) -> Iterator[str]:
+    lost = sum(
+        len(scene.requests) - sum(1 for _ in phase.arrived(scene.requests))
+        for phase, scene in analysis.rounds
+    )
+    if lost:
+        planned = sum(len(scene.requests) for _, scene in analysis.rounds)
+        yield f"{count(lost)} of {plural(planned, 'request')} were not answered."
+    for phase, _ in analysis.rounds:
+        verdict = pick(phase.performance, "client", "verdict")
+        if verdict not in _CLIENT_FINE:
+            yield f"The load generator itself may be the bottleneck: {readable(str(verdict))}."
+
+
+def _cache(analysis: Analysis) -> Iterator[str]:
+    for phase, _ in analysis.rounds:
+        state = phase.counters.get("cache_state_before")
+        if not phase.warmed and state in ("warm", "unknown"):
+            yield f"The cache was {state} before a phase that should start cold."
+
+
+def _pressure(scenario: ScenarioClass) -> Iterator[str]:
+    if scenario is ScenarioClass.TRAFFIC_OR_PRESSURE:
+        yield "The cache was under pressure: judge the deviation by its attribution."

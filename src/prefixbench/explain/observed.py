@@ -1,0 +1,152 @@
+"""Observed facts that take the place of planned ones, each with the evidence for it.
+
+A fact that the files do not show gives None: no cause is named without evidence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from prefixbench.core.records import CacheScope, RequestPlan
+from prefixbench.explain.causes import Cause
+from prefixbench.explain.phases import Phase
+from prefixbench.explain.run_files import ObservedRequest
+from prefixbench.explain.scene import Scene
+from prefixbench.explain.wording import plural, readable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """A scene with one more observed fact, and why the fact is believed."""
+
+    cause: Cause
+    scene: Scene
+    evidence: str
+
+
+#: What `run.json` says of the server.
+Server = Mapping[str, Any]
+Observe = Callable[[Scene, Phase, Server], Observation | None]
+
+
+def server_step(scene: Scene, _phase: Phase, server: Server) -> Observation | None:
+    """The server hits in other steps than the plan counted in."""
+    block_size = server.get("block_size")
+    step = server.get("hit_granularity") or block_size
+    if step is None or step == scene.granularity:
+        return None
+    cause = Cause.BLOCK_SIZE_MISMATCH if step == block_size else Cause.HIT_GRANULARITY
+    return Observation(
+        cause=cause,
+        scene=replace(scene, granularity=step),
+        evidence=f"the server caches in steps of {step} tokens, the plan in {scene.granularity}",
+    )
+
+
+def template_tokens(scene: Scene, phase: Phase, _server: Server) -> Observation | None:
+    """The server counted the same number of tokens more, or fewer, in every prompt."""
+    differences = {
+        result.prompt_tokens - plan.input_len
+        for plan, result in phase.arrived(scene.requests)
+        if result.prompt_tokens is not None
+    }
+    if len(differences) != 1 or differences == {0}:
+        return None
+    (extra,) = differences
+    return Observation(
+        cause=Cause.TEMPLATE_TOKENS,
+        scene=replace(scene, extra_head_len=extra),
+        evidence=f"every prompt has {extra:+d} tokens on the server, taken to stand at its start",
+    )
+
+
+def failed_requests(scene: Scene, phase: Phase, _server: Server) -> Observation | None:
+    """Some requests were never answered."""
+    answered = tuple(plan for plan, _ in phase.arrived(scene.requests))
+    missing = len(scene.requests) - len(answered)
+    if not missing:
+        return None
+    done = {plan.request_id for plan in answered}
+    lost = tuple(plan for plan in scene.requests if plan.request_id not in done)
+    why = Counter(_fate(phase.results.get(plan.request_id)) for plan in lost)
+    reasons = ", ".join(f"{number:,} {readable(word)}" for word, number in why.most_common())
+    return Observation(
+        cause=Cause.FAILED_REQUESTS,
+        scene=replace(scene, requests=answered, unanswered=lost),
+        evidence=f"{missing:,} of {plural(len(scene.requests), 'request')} not answered: {reasons}",
+    )
+
+
+def _fate(result: ObservedRequest | None) -> str:
+    return "not sent" if result is None else result.status
+
+
+def routing(scene: Scene, phase: Phase, _server: Server) -> Observation | None:
+    """Requests went to other caches than planned, or to several where one was planned."""
+    routed = tuple(_rerouted(plan, phase.results[plan.request_id]) for plan in scene.requests)
+    places = {(plan.planned_instance_id, plan.planned_dp_id) for plan in routed}
+    if scene.scope is CacheScope.GLOBAL:
+        if len(places) == 1:
+            return None
+        return Observation(
+            cause=Cause.ROUTING,
+            scene=replace(scene, requests=routed, scope=CacheScope.DP_LOCAL),
+            evidence=f"requests went to {len(places)} ranks, planned was one cache for all",
+        )
+    moved = sum(new is not old for new, old in zip(routed, scene.requests, strict=True))
+    if not moved:
+        return None
+    return Observation(
+        cause=Cause.ROUTING,
+        scene=replace(scene, requests=routed),
+        evidence=f"{plural(moved, 'request')} went to another rank or instance than planned",
+    )
+
+
+def _rerouted(plan: RequestPlan, result: ObservedRequest) -> RequestPlan:
+    instance = _known(result.actual_instance_id, plan.planned_instance_id)
+    dp_rank = _known(result.actual_dp_id, plan.planned_dp_id)
+    if (instance, dp_rank) == (plan.planned_instance_id, plan.planned_dp_id):
+        return plan
+    return replace(plan, planned_instance_id=instance, planned_dp_id=dp_rank)
+
+
+def _known(observed: int | None, planned: int) -> int:
+    return planned if observed is None else observed
+
+
+def processing_order(scene: Scene, phase: Phase, _server: Server) -> Observation | None:
+    """First tokens came in another order than planned."""
+    times = [_processed_ns(phase.results[plan.request_id]) for plan in scene.requests]
+    if any(time is None for time in times):
+        return None
+    places = sorted(range(len(times)), key=lambda place: (times[place], place))
+    moved = sum(place != index for index, place in enumerate(places))
+    if not moved:
+        return None
+    return Observation(
+        cause=Cause.PROCESSING_ORDER,
+        scene=replace(scene, requests=tuple(scene.requests[place] for place in places)),
+        evidence=f"{plural(moved, 'request')} got the first token in another order than planned",
+    )
+
+
+def _processed_ns(result: ObservedRequest) -> int | None:
+    return (
+        result.first_token_ns
+        if result.server_prefill_start_ns is None
+        else (result.server_prefill_start_ns)
+    )
+
+
+#: Facts in the order in which they are put in place (metrics-adapters, section 12).
+OBSERVE: tuple[Observe, ...] = (
+    server_step,
+    template_tokens,
+    failed_requests,
+    routing,
+    processing_order,
+)

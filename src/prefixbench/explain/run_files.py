@@ -1,0 +1,155 @@
+"""A run directory read back: what was planned, what was sent, what the counters said.
+
+Every file must speak of the same data set. A file of another run among them would give a report
+that looks right and is not, so it is refused (contract, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage, StorageError
+from prefixbench.core.records import RequestPlan
+from prefixbench.dataset.layout import METADATA, REPORT, file_sha256
+from prefixbench.dataset.manifest import DatasetManifest
+from prefixbench.dataset.reader import DatasetReader
+from prefixbench.run.planned import request_plan
+
+_RUN = "runtime/run.json"
+_RESULTS = "runtime/request_results.jsonl"
+_PERFORMANCE = "runtime/performance_metrics.json"
+_COUNTERS = "runtime/prefix_cache_metrics.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedRequest:
+    """One attempt at one request, as the client saw it; None is "not measured"."""
+
+    request_id: str
+    phase: str
+    status: str
+    round: int = 0
+    attempt: int = 0
+    actual_dp_id: int | None = None
+    actual_instance_id: int | None = None
+    sent_ns: int | None = None
+    first_token_ns: int | None = None
+    server_prefill_start_ns: int | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
+    schedule_ttft_ms: float | None = None
+    schedule_e2e_ms: float | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    http_status: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """Everything a report is made of. `plans` are in planned order."""
+
+    manifest: DatasetManifest
+    validation: Mapping[str, Any]
+    run: Mapping[str, Any]
+    performance: Mapping[str, Any]
+    counters: Mapping[str, Any]
+    plans: tuple[RequestPlan, ...]
+    results: tuple[ObservedRequest, ...]
+
+
+def read_run(run_dir: str | Path) -> RunRecord:
+    """Read a run directory; raise DatasetChangedError where two files disagree on the data set."""
+    folder = Path(run_dir)
+    dataset = DatasetReader(folder / "dataset")
+    _check_copies(dataset)
+    documents = {name: _document(folder, name) for name in (_RUN, _PERFORMANCE, _COUNTERS)}
+    for name, document in documents.items():
+        _check_identity(dataset.manifest, name, document)
+    plans = tuple(request_plan(row) for row in dataset.metadata())
+    return RunRecord(
+        manifest=dataset.manifest,
+        validation=dataset.validation,
+        run=documents[_RUN],
+        performance=documents[_PERFORMANCE],
+        counters=documents[_COUNTERS],
+        plans=plans,
+        results=tuple(_results(folder, dataset.manifest)),
+    )
+
+
+def _check_copies(dataset: DatasetReader) -> None:
+    """The copies in a run directory lack data.jsonl; the other files must be the manifest's."""
+    dataset.check_complete()
+    for name in (METADATA, REPORT):
+        path = dataset.folder / name
+        expected = dataset.manifest.files.get(name, {}).get("sha256")
+        if not path.is_file() or file_sha256(path) != expected:
+            raise _changed(
+                dataset.manifest, f"dataset/{name}", "is missing or not what the manifest describes"
+            )
+
+
+def _check_identity(manifest: DatasetManifest, name: str, row: Mapping[str, Any]) -> None:
+    for key, expected in (
+        ("dataset_id", manifest.dataset_id),
+        ("manifest_sha256", manifest.sha256),
+    ):
+        if row.get(key) != expected:
+            raise _changed(manifest, name, f"belongs to another data set: its {key} differs")
+
+
+def _changed(manifest: DatasetManifest, name: str, why: str) -> DatasetChangedError:
+    return DatasetChangedError(
+        f"{name} {why}",
+        context=ErrorContext(stage=Stage.REPORT, dataset_id=manifest.dataset_id, field=name),
+        hint="report on a run directory as `prefixbench run` left it; never mix files of runs",
+    )
+
+
+def _document(folder: Path, name: str) -> Mapping[str, Any]:
+    document = _json(_bytes(folder, name), name)
+    if not isinstance(document, dict):
+        raise _unreadable(name, "is not a JSON object")
+    return document
+
+
+def _bytes(folder: Path, name: str) -> bytes:
+    try:
+        return (folder / name).read_bytes()
+    except OSError as error:
+        raise _unreadable(name, f"cannot be read ({error.strerror})") from error
+
+
+def _json(raw: bytes, name: str) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise _unreadable(name, "is not JSON") from error
+
+
+def _unreadable(name: str, why: str) -> StorageError:
+    return StorageError(
+        f"no complete run here: {name} {why}",
+        context=ErrorContext(stage=Stage.REPORT, field=name),
+        hint="name the folder that `prefixbench run --output` wrote, or finish the run first",
+    )
+
+
+_RESULT_KEYS = tuple(field.name for field in fields(ObservedRequest))
+
+
+def _results(folder: Path, manifest: DatasetManifest) -> Iterator[ObservedRequest]:
+    for number, line in enumerate(_bytes(folder, _RESULTS).splitlines(), start=1):
+        row = _json(line, f"line {number} of {_RESULTS}")
+        _check_identity(manifest, _RESULTS, row)
+        yield ObservedRequest(**{key: row[key] for key in _RESULT_KEYS if key in row})

@@ -1,0 +1,98 @@
+"""A phase as the closed form sees it, with observed facts put in place of planned ones.
+
+A scene answers one question: what would an unlimited cache with sequential visibility have hit, if
+requests came in *this* order, to *these* caches, counted in *these* steps? Attribution replaces one
+planned fact by the observed one at a time and reads off the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from prefixbench.core.records import CacheScope, RequestOutcome, RequestPlan
+from prefixbench.core.tally import HitTally
+from prefixbench.explain.phases import Phase
+from prefixbench.simulator.watermark import simulate_prefix_cache_watermarks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Requests in the order in which they reach the caches, and how these treat them.
+
+    `extra_head_len` are tokens the server saw in front of every request beyond the plan;
+    `unanswered` are requests that were sent for nothing, known only to have been in flight.
+    """
+
+    requests: tuple[RequestPlan, ...]
+    scope: CacheScope
+    granularity: int
+    head_len: int
+    extra_head_len: int = 0
+    warm: Mapping[str, int] = field(default_factory=dict)
+    unanswered: tuple[RequestPlan, ...] = ()
+
+    def outcomes(self) -> tuple[RequestOutcome, ...]:
+        """What each request finds, in the scene's order."""
+        return simulate_prefix_cache_watermarks(
+            self.as_seen(),
+            self.scope,
+            hit_granularity=self.granularity,
+            head_len=self.seen_head_len,
+            warm=self.seen_warm,
+        ).outcomes
+
+    def tally(self) -> HitTally:
+        """Hits and input tokens of all requests."""
+        outcomes = self.outcomes()
+        return HitTally(
+            sum(row.expected_hit_len for row in outcomes), sum(row.input_len for row in outcomes)
+        )
+
+    @property
+    def seen_head_len(self) -> int:
+        return max(self.head_len + self.extra_head_len, 0)
+
+    @property
+    def seen_warm(self) -> dict[str, int]:
+        return {group: depth + self.extra_head_len for group, depth in self.warm.items()}
+
+    def as_seen(self) -> tuple[RequestPlan, ...]:
+        """The requests with the lengths the server saw."""
+        if not self.extra_head_len:
+            return self.requests
+        return tuple(
+            replace(
+                plan,
+                input_len=plan.input_len + self.extra_head_len,
+                planned_prefix_len=max(plan.planned_prefix_len + self.extra_head_len, 0),
+            )
+            for plan in self.requests
+        )
+
+
+def planned_scene(
+    plans: tuple[RequestPlan, ...],
+    phase: Phase,
+    *,
+    scope: CacheScope,
+    granularity: int,
+    head_len: int,
+) -> Scene:
+    """The phase as it was planned: every request, planned order and routing, cold or warmed."""
+    return Scene(
+        requests=plans,
+        scope=scope,
+        granularity=granularity,
+        head_len=head_len,
+        warm=deepest_prefixes(plans) if phase.warmed else {},
+    )
+
+
+def deepest_prefixes(plans: tuple[RequestPlan, ...]) -> dict[str, int]:
+    """The longest planned prefix of each group, in tokens: what its warm-up stores."""
+    deepest: dict[str, int] = {}
+    for plan in plans:
+        known = deepest.get(plan.prefix_group_id, 0)
+        deepest[plan.prefix_group_id] = max(known, plan.planned_prefix_len)
+    return deepest

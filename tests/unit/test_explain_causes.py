@@ -1,0 +1,120 @@
+"""Each thing that goes wrong is named by its own cause, sized, and nothing else is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prefixbench.explain.report import write_report
+from synthetic_runs import write_run
+
+#: What happens, and the only cause with a size that may be named for it.
+FAULTS: dict[str, dict[str, Any]] = {
+    "failed_requests": {"failing": frozenset({0, 31, 32})},
+    "residual_cache": {"residue": 128},
+    "template_tokens": {"extra_tokens": 5},
+    "block_size_mismatch": {"server_step": 64},
+    "foreign_traffic": {"foreign_queries": 3000, "foreign_hits": 100},
+    "counter_window": {"foreign_queries": -500, "foreign_hits": -500},
+    "routing": {"ranks": 3, "scope": "dp_local", "misrouted": True},
+    "capacity_eviction": {"forgetful": True, "evictions": 40},
+}
+
+
+def report_of(folder: Path, **changes: Any) -> dict[str, Any]:
+    return write_report(write_run(folder, **changes))
+
+
+def causes(report: dict[str, Any]) -> dict[str, float | None]:
+    return {row["cause"]: row["contribution_pp"] for row in report["attribution"]["verdicts"]}
+
+
+@pytest.mark.parametrize("cause", FAULTS)
+def test_a_fault_is_named_sized_and_leaves_nothing_unexplained(tmp_path: Path, cause: str) -> None:
+    report = report_of(tmp_path, **FAULTS[cause])
+    assert abs(report["runtime_deviation"]) > 0.0005, "the fault had no effect to explain"
+    assert causes(report).keys() == {cause}
+    assert causes(report)[cause] == pytest.approx(report["runtime_deviation"] * 100, abs=1e-9)
+    assert report["attribution"]["unexplained_pp"] == pytest.approx(0, abs=1e-9)
+    assert all(row["status"] != "unexplained" for row in report["checks"])
+    (verdict,) = report["attribution"]["verdicts"]
+    assert verdict["evidence"]
+    assert verdict["hint"]
+    assert verdict["confidence"] in ("high", "medium")
+
+
+def test_losses_without_any_sign_of_eviction_stay_unexplained(tmp_path: Path) -> None:
+    report = report_of(tmp_path, forgetful=True)
+    assert causes(report) == {}
+    unexplained = report["attribution"]["unexplained_pp"]
+    assert unexplained == pytest.approx(report["runtime_deviation"] * 100)
+    assert unexplained < -1
+    assert any(row["status"] == "unexplained" for row in report["checks"])
+
+
+def test_requests_in_flight_together_lose_what_the_prediction_allows(tmp_path: Path) -> None:
+    report = report_of(tmp_path, requests=200, concurrency=16)
+    found = causes(report)
+    assert found.keys() == {"processing_order", "concurrency_visibility"}
+    assert found["processing_order"] == pytest.approx(0, abs=1e-12)
+    assert found["concurrency_visibility"] == pytest.approx(report["runtime_deviation"] * 100)
+    assert report["predicted_hit_ratio"] is None
+    prediction = report["prediction"]
+    assert prediction["low"] <= report["actual_hit_rate"] <= prediction["high"]
+
+
+def test_several_faults_are_told_apart(tmp_path: Path) -> None:
+    report = report_of(
+        tmp_path, failing=frozenset({40}), extra_tokens=3, residue=128, foreign_queries=2000
+    )
+    assert causes(report).keys() == {
+        "failed_requests", "template_tokens", "residual_cache", "foreign_traffic",
+    }  # fmt: skip
+    assert report["attribution"]["unexplained_pp"] == pytest.approx(0, abs=1e-9)
+
+
+def test_requests_without_cached_tokens_leave_the_effect_of_concurrency_unexplained(
+    tmp_path: Path,
+) -> None:
+    report = report_of(tmp_path, requests=200, concurrency=16, reports_cached=False)
+    assert causes(report).keys() == {"processing_order"}
+    assert report["attribution"]["unexplained_pp"] < -0.5
+    assert {group["actual"] for group in report["groups"]} == {None}
+    assert report["usage"]["hit_rate"] is None
+    assert "not_measured" in {row["status"] for row in report["checks"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "reason"),
+    [
+        ({"gap": "counter reset: the counters fell"}, "server_restart", "counter reset"),
+        ({"gap": "the metrics page could not be read"}, "metrics_unavailable", "could not be read"),
+        ({"caching": False}, "caching_disabled", "caching is off"),
+    ],
+)
+def test_what_was_not_measured_is_null_with_its_reason_and_never_zero(
+    tmp_path: Path, changes: dict[str, Any], cause: str, reason: str
+) -> None:
+    report = report_of(tmp_path, **changes)
+    assert report["actual_hit_rate"] is None
+    assert report["runtime_deviation"] is None
+    assert report["runtime_status"] is None
+    assert report["attribution"]["unexplained_pp"] is None
+    assert report["status"] == "PASS_WITH_WARNING"
+    assert reason in report["actual_hit_rate_reason"]
+    assert causes(report) == {cause: None}
+    assert report["notes"][0].startswith("The hit rate was not measured")
+    assert report["usage"]["prompt_tokens"] > 0
+
+
+def test_one_void_round_voids_the_sum_of_the_rounds(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, rounds=2)
+    path = folder / "runtime" / "prefix_cache_metrics.json"
+    rewritten = path.read_text().replace('"hits": ', '"hits": null, "was": ', 4)
+    path.write_text(rewritten)
+    report = write_report(folder)
+    rates = [phase["actual_hit_rate"] for phase in report["phases"]]
+    assert None in rates
+    assert report["actual_hit_rate"] is None
