@@ -29,7 +29,7 @@ from prefixbench.content.tape import Ids
 class CollisionStatus(StrEnum):
     """What the search says of one request."""
 
-    UNIQUE = "unique"
+    OK = "ok"
     REPAIRED = "repaired"
     COLLIDES = "collides"
     NO_FULL_BLOCK = "no_full_block"
@@ -94,7 +94,7 @@ def _status_of(
         return CollisionStatus.NO_FULL_BLOCK
     if config.first_non_shared_block_unique and registry.is_known(first_block):
         return CollisionStatus.COLLIDES
-    return CollisionStatus.UNIQUE
+    return CollisionStatus.OK
 
 
 def repeats_behind(

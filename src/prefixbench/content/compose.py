@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -31,8 +32,6 @@ __all__ = ["Composer", "ContentColumns", "ContentLabels"]
 
 #: Bytes of master prefixes that a composer keeps; those beyond are laid anew when needed.
 MASTER_CACHE_BYTES = 64 << 20
-
-_RECIPES_AT_ONCE = 4_096
 
 
 class Composer:
@@ -65,11 +64,15 @@ class Composer:
         self._opening = escape(frame.opening)
         self._head = np.array(frame.head_ids, dtype=np.uint32)
         self._tail = np.array(frame.tail_ids, dtype=np.uint32)
-        self._chunk = -1
-        self._chunk_recipes: list[Recipe] = []
+        self._latest = (0, self.recipes.recipe(0))
 
     def __len__(self) -> int:
         return len(self.columns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As its inputs: another process computes the same recipes and lays its own masters."""
+        make = partial(Composer, passages=self.passages, retries=self.retries)
+        return make, (self.pool, self.frame, self.columns, self.labels)
 
     def with_retries(self, retries: Mapping[int, int] | Positions) -> Composer:
         """The same data set, with these requests drawn anew."""
@@ -162,12 +165,9 @@ class Composer:
         return stretches + words.fillers.run(after, recipe.last_filler_count)
 
     def _recipe(self, request: int) -> Recipe:
-        chunk, place = divmod(request, _RECIPES_AT_ONCE)
-        if self._chunk != chunk:
-            start = chunk * _RECIPES_AT_ONCE
-            self._chunk_recipes = self.recipes.rows(start, start + _RECIPES_AT_ONCE)
-            self._chunk = chunk
-        return self._chunk_recipes[place]
+        if self._latest[0] != request:
+            self._latest = (request, self.recipes.recipe(request))
+        return self._latest[1]
 
 
 class _MasterShelf:

@@ -33,7 +33,7 @@ class SampleChoice:
 
     @property
     def is_cycle(self) -> bool:
-        return bool(self.sample_ids) and self.mode is SuffixMode.SAMPLE
+        return bool(self.sample_ids) and self.mode == SuffixMode.SAMPLE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +100,7 @@ def _rest(ring: TextRing, taken: set[int], mode: SuffixMode, labels: ContentLabe
     others = np.array([number for number in range(ring.sample_count) if number not in taken])
     if not len(others):
         return ring
-    if mode is SuffixMode.SAMPLE and not taken:
+    if mode == SuffixMode.SAMPLE and not taken:
         others = others[shuffled(len(others), labels.key("sample_order"))]
     elif not taken:
         return ring

@@ -6,8 +6,9 @@ both agree. After that no prompt needs the tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -71,19 +72,24 @@ class TextSource:
 
 
 def build_pool(
-    tokenizer: TokenizerProtocol, suffix: TextSource, prefix: TextSource | None = None
+    tokenizer: TokenizerProtocol,
+    suffix: TextSource,
+    prefix: TextSource | None = None,
+    *,
+    exact_text: bool = True,
 ) -> Pool:
     """Encode the sources and part the vocabulary into markers and fillers.
 
+    Without `exact_text` (prompts sent as ids) any tokenizer will do; its text is then no use.
     TokenizerError if text cannot be exact with this tokenizer, CorpusError if a corpus has too
     little usable text, ConfigError for a separator that cannot be cut.
     """
     certificate = scan_vocabulary(tokenizer)
-    require_exact_text(certificate)
-    suffix_ring, suffix_guard = _build_ring(tokenizer, suffix, certificate)
+    build = partial(_build_ring, tokenizer, certificate, exact_text)
+    suffix_ring, suffix_guard = build(suffix)
     prefix_ring, guards = suffix_ring, [suffix_guard]
     if prefix is not None and prefix != suffix:
-        prefix_ring, prefix_guard = _build_ring(tokenizer, prefix, certificate)
+        prefix_ring, prefix_guard = build(prefix)
         guards.append(prefix_guard)
     corpus_ids = np.union1d(suffix_ring.all_ids, prefix_ring.all_ids)
     return Pool(
@@ -109,20 +115,22 @@ def certify(tokenizer: TokenizerProtocol, corpus: Corpus) -> Certificate:
     if not certificate.allows(boundary):
         return certificate
     source = TextSource(corpus, "\n\n" if boundary is Boundary.LINE else " ")
-    _, guard = _build_ring(tokenizer, source, certificate)
+    _, guard = _build_ring(tokenizer, certificate, True, source)
     return replace(certificate, guards=(guard,))
 
 
 def _build_ring(
-    tokenizer: TokenizerProtocol, source: TextSource, certificate: Certificate
+    tokenizer: TokenizerProtocol, certificate: Certificate, exact_text: bool, source: TextSource
 ) -> tuple[TextRing, GuardCounts]:
     separator = parse_separator(source.separator)
-    require_exact_text(certificate, separator.boundary)
+    if exact_text:
+        require_exact_text(certificate, separator.boundary)
     _reject_added_tokens(source.separator, tokenizer)
     encoder = _AtomEncoder(tokenizer)
-    samples = _Samples(tokenizer, source.corpus, separator, encoder)
+    samples = _Samples(tokenizer, source.corpus, separator, encoder, exact_text)
     guard = samples.guard_counts()
-    ring = _ring_of(samples, encoder, _bridges(tokenizer, separator))
+    bridges = _bridges(tokenizer, separator) if exact_text else _no_bridges()
+    ring = _ring_of(samples, encoder, bridges)
     if ring.token_count < FEWEST_TOKENS:
         raise CorpusError(
             f"corpus {source.corpus.name!r} is too small: {ring.token_count} usable tokens in"
@@ -134,12 +142,22 @@ def _build_ring(
 
 
 def _reject_added_tokens(separator: str, tokenizer: TokenizerProtocol) -> None:
-    if any(text in separator for text in tokenizer.added_token_texts):
+    if _speller(tokenizer.added_token_texts)(separator):
         raise ConfigError(
             "the separator spells an added token of the tokenizer",
             context=ErrorContext(stage=Stage.CONTENT, field="suffix.separator"),
             hint="use plain text between samples",
         )
+
+
+def _speller(tokens: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether a text spells one of the tokens; their many beginnings are few."""
+    beginnings = {token[:3] for token in tokens}
+
+    def spells(text: str) -> bool:
+        return any(start in text for start in beginnings) and any(t in text for t in tokens)
+
+    return spells
 
 
 class _AtomEncoder:
@@ -185,8 +203,10 @@ class _Samples:
         corpus: Corpus,
         separator: Separator,
         encoder: _AtomEncoder,
+        exact_text: bool,
     ) -> None:
         self._corpus = corpus
+        self._exact_text = exact_text
         self._with_added_token = self._without_boundary = self._with_other_ids = 0
         self.rows: list[int] = []
         self.atoms: list[list[int]] = []
@@ -196,8 +216,9 @@ class _Samples:
         self, forbidden: tuple[str, ...], separator: Separator, encoder: _AtomEncoder
     ) -> None:
         split: list[tuple[int, list[str]]] = []
+        spells_one_of = _speller(forbidden)
         for row, text in enumerate(self._corpus.texts):
-            if any(token in text for token in forbidden):
+            if spells_one_of(text):
                 self._with_added_token += 1
             elif atoms := atoms_of(text, separator):
                 split.append((row, atoms))
@@ -208,7 +229,8 @@ class _Samples:
         for (row, atoms), ids in zip(split, whole, strict=True):
             numbers = [encoder.numbers[atom] for atom in atoms]
             rows = [encoder.rows[number] for number in numbers]
-            if all(rows) and list(chain.from_iterable(rows)) == ids:
+            agrees = list(chain.from_iterable(rows)) == ids
+            if all(rows) and (agrees or not self._exact_text):
                 self.rows.append(row)
                 self.atoms.append(numbers)
             else:
@@ -243,10 +265,14 @@ def _ring_of(samples: _Samples, encoder: _AtomEncoder, bridges: tuple[Tape, Tape
     )
 
 
+def _no_bridges() -> tuple[Tape, Tape]:
+    return Tape.of([[]], [b""]), Tape.of([[]], [b""])
+
+
 def _bridges(tokenizer: TokenizerProtocol, separator: Separator) -> tuple[Tape, Tape]:
     """Entry and exit of stretches that begin or end behind a newline."""
     if separator.boundary is Boundary.WORD:
-        return Tape.of([[]], [b""]), Tape.of([[]], [b""])
+        return _no_bridges()
     atoms = {atom.text: atom for atom in word_atoms(tokenizer)}
     word = atoms.get(_BRIDGE_WORD) or next(reversed(atoms.values()))
     leave = opening_words(tokenizer)[0]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from prefixbench.content.divergence import (
     MARKERS_PER_REQUEST,
@@ -98,27 +99,18 @@ class Recipe(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecipeTable:
-    """All recipes as columns, and what was drawn for the groups."""
+    """All recipes, one row each (44 bytes), and what was drawn for the groups."""
 
-    columns: tuple[Positions, ...]
+    rows: npt.NDArray[np.int32]
     exhausted: Flags
     masters: list[MasterDraw]
 
-    @property
-    def marker_counts(self) -> Positions:
-        return self.columns[Recipe._fields.index("marker_count")]
+    def recipe(self, request: int) -> Recipe:
+        return Recipe._make(self.rows[request].tolist())
 
-    @property
-    def first_markers(self) -> Positions:
-        return self.columns[Recipe._fields.index("first_marker")]
-
-    @property
-    def second_markers(self) -> Positions:
-        return self.columns[Recipe._fields.index("second_marker")]
-
-    def rows(self, start: int, stop: int) -> list[Recipe]:
-        slices = (column[start:stop].tolist() for column in self.columns)
-        return [Recipe(*row) for row in zip(*slices, strict=True)]
+    def column(self, field: str) -> npt.NDArray[np.int32]:
+        """One field of all recipes."""
+        return self.rows[:, Recipe._fields.index(field)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,20 +151,19 @@ def make_recipes(
         passages, columns, prefix, budgets, masters, _request_draws(columns, labels, retries)
     )
     layout = lay_suffixes(passages.suffix, starts.positions, budgets.natural)
-    return RecipeTable(
-        _columns(columns.group, prefix, budgets, divergences, layout), starts.exhausted, masters
-    )
+    rows = _rows(columns.group, prefix, budgets, divergences, layout)
+    return RecipeTable(rows, starts.exhausted, masters)
 
 
-def _columns(
+def _rows(
     group: Positions,
     prefix: Positions,
     budgets: _Budgets,
     divergences: Divergences,
     layout: SuffixLayout,
-) -> tuple[Positions, ...]:
+) -> npt.NDArray[np.int32]:
     """In the order of the fields of `Recipe`."""
-    return (
+    columns = (
         group,
         prefix,
         budgets.markers,
@@ -185,6 +176,10 @@ def _columns(
         layout.stops,
         layout.filler_counts,
     )
+    rows = np.empty((len(group), len(columns)), dtype=np.int32)
+    for place, column in enumerate(columns):
+        rows[:, place] = column
+    return rows
 
 
 def _share_unique_part(columns: ContentColumns, frame: Frame, retries: Positions) -> _Budgets:

@@ -97,7 +97,7 @@ def _collisions(
     """Requests whose first block is not unique, with the request they repeat (None: the prefix)."""
     if not config.first_non_shared_block_unique:
         return {}
-    marked = composer.recipes.marker_counts > 0
+    marked = composer.recipes.column("marker_count") > 0
     natural = np.flatnonzero(~marked)
     return _equal_markers(composer, block_size, np.flatnonzero(marked)) | _equal_blocks(
         composer, block_size, natural
@@ -118,13 +118,13 @@ def _equal_markers(
     requests = requests[_full_first_block(composer, block_size)[requests]]
     table, columns = composer.recipes, composer.columns
     prefix = columns.planned_prefix_len
-    inside = np.minimum(table.marker_counts, block_size - prefix % block_size)
-    key: Any = np.uint64(stream("first_block"))
+    inside = np.minimum(table.column("marker_count"), block_size - prefix % block_size)
+    key: Any = stream("first_block")
     parts = (
         numberings(columns.group, prefix > composer.frame.head_len),
         prefix,
-        table.first_markers,
-        np.where(inside > 1, table.second_markers, -1),
+        table.column("first_marker"),
+        np.where(inside > 1, table.column("second_marker"), -1),
     )
     for part in parts:
         key = mixed(key, part[requests].astype(np.uint64))
@@ -233,7 +233,7 @@ def _statuses(
     composer: Composer, block_size: int, collisions: dict[int, int | None]
 ) -> list[CollisionStatus]:
     full = _full_first_block(composer, block_size)
-    statuses = np.where(composer.retries > 0, CollisionStatus.REPAIRED, CollisionStatus.UNIQUE)
+    statuses = np.where(composer.retries > 0, CollisionStatus.REPAIRED, CollisionStatus.OK)
     statuses = np.where(full, statuses, CollisionStatus.NO_FULL_BLOCK)
     words = [CollisionStatus(word) for word in statuses.tolist()]
     for request in collisions:

@@ -1,15 +1,12 @@
-"""Sources: from the words of a configuration to the corpora that a pool is built of."""
+"""Sources: from the words of a configuration to the corpus that a pool is built of."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from prefixbench.config.prefix import PrefixGroupConfig
-from prefixbench.config.suffix import DataSourceConfig, SourceName, SuffixGenerationConfig
+from prefixbench.config.suffix import DataSourceConfig, SourceName
 from prefixbench.content.corpus import Corpus, load_corpus
-from prefixbench.content.passages import SampleChoice
 from prefixbench.content.pool import TextSource
 from prefixbench.content.tokenizer import TokenizerProtocol
 from prefixbench.content.words import word_atoms
@@ -18,40 +15,6 @@ from prefixbench.core.seeds import below, mixed, stream
 #: Random text stands in rows of so many words.
 _RANDOM_ROW = 64
 _RANDOM_ROWS = 4_096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """What a pool is built of, and which samples of it are read.
-
-    `prefix` is None where master prefixes have no source of their own.
-    """
-
-    suffix: TextSource
-    prefix: TextSource | None
-    suffix_choice: SampleChoice
-    prefix_choice: SampleChoice
-
-
-def open_sources(
-    suffix: SuffixGenerationConfig,
-    prefix: PrefixGroupConfig,
-    tokenizer: TokenizerProtocol,
-    *,
-    seed: int,
-    corpus: str | Path | None = None,
-) -> Sources:
-    """Load the corpora of a configuration; `corpus` (the command line) wins over its sources."""
-    prefix_source = None
-    if prefix.source is not None and prefix.source is not suffix.source:
-        own = suffix.model_copy(update={"source": prefix.source})
-        prefix_source = open_source(own, tokenizer, seed=seed, corpus=corpus)
-    return Sources(
-        suffix=open_source(suffix, tokenizer, seed=seed, corpus=corpus),
-        prefix=prefix_source,
-        suffix_choice=SampleChoice(suffix.sample_ids, suffix.mode),
-        prefix_choice=SampleChoice(prefix.sample_ids),
-    )
 
 
 def open_source(

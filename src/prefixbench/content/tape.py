@@ -42,19 +42,31 @@ class Tape:
 
     def __len__(self) -> int:
         """Number of pieces."""
+        return self.size
+
+    def __reduce__(self) -> tuple[type[Tape], tuple[Ids, bytes, Positions, Positions]]:
+        """Without the buffers, which another process makes itself."""
+        return Tape, (self.ids, self.text, self.token_at, self.byte_at)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of pieces."""
         return len(self.token_at) - 1
 
     @cached_property
-    def view(self) -> memoryview:
-        return memoryview(self.text)
+    def text_view(self) -> tuple[memoryview, memoryview]:
+        """The text and `byte_at` as buffers: single places come faster than out of an array."""
+        return memoryview(self.text), self.byte_at.data
 
     def stretch(self, start: int, stop: int) -> Stretch:
         return Stretch(self, start, stop)
 
     def run(self, start: int, count: int) -> list[Stretch]:
         """`count` pieces from `start` on; behind the end the tape begins anew."""
-        size = len(self)
+        size = self.size
         start %= size
+        if 0 < count <= size - start:
+            return [Stretch(self, start, start + count)]
         stretches = []
         while count > 0:
             stop = min(start + count, size)
@@ -79,7 +91,8 @@ class Stretch(NamedTuple):
     @property
     def text(self) -> memoryview:
         tape, start, stop = self
-        return tape.view[tape.byte_at[start] : tape.byte_at[stop]]
+        text, byte_at = tape.text_view
+        return text[byte_at[start] : byte_at[stop]]
 
 
 def join_text(stretches: Iterable[Stretch]) -> bytes:

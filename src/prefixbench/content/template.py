@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from prefixbench.config.dataset import PromptFormat
 from prefixbench.content.tokenizer import TokenizerProtocol
@@ -49,10 +49,32 @@ def make_frame(
 ) -> Frame:
     """The frame of a prompt format; for chat of this template, or of the tokenizer's own."""
     prompt_format = PromptFormat(prompt_format)
-    if prompt_format is not PromptFormat.CHAT:
-        return _probe(tokenizer, prompt_format, lambda content: tokenizer.encode(content, True))
-    render = chat_renderer(tokenizer, chat_template)
-    return _probe(tokenizer, prompt_format, lambda content: tokenizer.encode(render(content)))
+    match prompt_format:
+        case PromptFormat.TEXT:
+            return _probe(tokenizer, prompt_format, lambda content: tokenizer.encode(content, True))
+        case PromptFormat.CHAT:
+            see = _refusals_told(chat_renderer(tokenizer, chat_template))
+            return _probe(tokenizer, prompt_format, lambda content: tokenizer.encode(see(content)))
+        case PromptFormat.TOKEN_IDS:
+            return _id_frame(tokenizer)
+        case other:
+            assert_never(other)
+
+
+def _id_frame(tokenizer: TokenizerProtocol) -> Frame:
+    """BOS, if the tokenizer begins texts with one, and the opening word; nothing at the end."""
+    opening = opening_words(tokenizer)[0]
+    plain = tokenizer.encode(opening)
+    framed = tokenizer.encode(opening, add_special_tokens=True)
+    start = next(
+        place for place in range(len(framed)) if framed[place : place + len(plain)] == plain
+    )
+    return Frame(
+        prompt_format=PromptFormat.TOKEN_IDS,
+        head_ids=tuple(framed[: start + len(plain)]),
+        tail_ids=(),
+        opening=opening,
+    )
 
 
 def _probe(
@@ -120,6 +142,22 @@ def messages_renderer(
         return str(template.render(messages=messages, add_generation_prompt=True, **specials))
 
     return render
+
+
+def _refusals_told(render: Callable[[str], str]) -> Callable[[str], str]:
+    """The renderer, with a ConfigError for whatever the template raises."""
+
+    def told(content: str) -> str:
+        try:
+            return render(content)
+        except Exception as error:  # a template is code of its own
+            raise ConfigError(
+                f"the chat template refuses a single user message: {error}",
+                context=ErrorContext(stage=Stage.CONTENT, field="chat_template"),
+                hint="use a template that takes a chat without a system message",
+            ) from error
+
+    return told
 
 
 def _compile(source: str) -> Any:

@@ -199,12 +199,12 @@ class _ByteLevelReader:
     """Reads byte-level letters; bytes that are no text become U+FFFD, which is no space."""
 
     def __init__(self) -> None:
-        self._bytes = {letter: byte for byte, letter in enumerate(byte_letters())}
+        self._bytes = {ord(letter): chr(byte) for byte, letter in enumerate(byte_letters())}
 
     def __call__(self, piece: str, /) -> str:
         try:
-            return bytes(self._bytes[letter] for letter in piece).decode(errors="replace")
-        except KeyError:
+            return piece.translate(self._bytes).encode("latin-1").decode(errors="replace")
+        except UnicodeEncodeError:  # not written in byte-level letters
             return piece
 
 

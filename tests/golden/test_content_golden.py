@@ -1,0 +1,48 @@
+"""What the built-in parts give, byte for byte: fingerprints, and one prompt by its hash.
+
+Another value here means other data sets from the same configuration: raise RULE_VERSION and say so
+in the changelog. A failing assertion shows the new value.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from content_samples import LABELS, builtin_pool, builtin_tokenizer, columns_of, text_frame
+from prefixbench.content.compose import Composer
+from prefixbench.content.corpus import load_corpus
+
+
+def test_the_builtin_tokenizer_is_the_same_everywhere() -> None:
+    assert builtin_tokenizer().fingerprint == (
+        "04d47c0f6b282b02723f300c5af73d778e2e0d2042038391fed118e27c3077a5"
+    )
+
+
+def test_the_builtin_corpus_is_the_same_everywhere() -> None:
+    assert load_corpus("builtin", seed=0).sha256 == (
+        "4989f162b34259930dccdf762065bd01c17b49b22875caffdaf1a0b65077feef"
+    )
+
+
+def test_prompts_are_the_same_everywhere() -> None:
+    frame = text_frame()
+    rows = [(number % 3, 100 + 37 * number, [0, 32, 77][number % 3]) for number in range(40)]
+    composer = Composer(builtin_pool(), frame, columns_of(rows, frame), LABELS)
+    digest = sha256()
+    for number in range(len(rows)):
+        digest.update(composer.prompt_json(number) + b"\n")
+    assert digest.hexdigest() == (
+        "dc229f07a2ab26958b21c8fcb965f1e22d1dc871aaeb16da7d674b58e8d5f4f0"
+    )
+
+
+def test_one_prompt_reads_like_this() -> None:
+    frame = text_frame()
+    composer = Composer(builtin_pool(), frame, columns_of([(0, 64, 24)], frame), LABELS)
+    assert composer.prompt_json(0).decode() == (
+        "The daxe beno ride then\\n\\nInes keeps a small list of everything that is needed at the"
+        " station. In one team gabume likulu boke take bewe boki cemu come together baze ciga"
+        " morning buva bute cewu bose then\\n\\nA bus stops near the market on Wednesday, and Ben"
+        " gets off. Ben plants 20 rows of tulips."
+    )

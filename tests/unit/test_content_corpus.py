@@ -1,0 +1,108 @@
+"""Corpora: the generated one, files of several kinds, GSM8K by name, refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from content_samples import gsm8k_file
+from prefixbench.content.corpus import GSM8K_VARIABLE, load_corpus
+from prefixbench.content.word_problems import generate_word_problems
+from prefixbench.core.errors import CorpusError
+
+
+def test_word_problems_have_the_schema_and_their_sums_are_right() -> None:
+    rows = list(generate_word_problems(3, 400))
+    checked = 0
+    for row in rows:
+        assert list(row) == ["question", "answer"]
+        *lines, last = row["answer"].split("\n")
+        for formula, value in re.findall(r"<<([0-9+*-]+)=(\d+)>>", row["answer"]):
+            left, operator, right = re.fullmatch(r"(\d+)([+*-])(\d+)", formula).groups()
+            results = {
+                "+": int(left) + int(right),
+                "-": int(left) - int(right),
+                "*": int(left) * int(right),
+            }
+            assert results[operator] == int(value) >= 0
+            checked += 1
+        assert last == f"#### {value}"
+        assert lines
+        assert not re.search(r"[{}]", row["question"] + row["answer"])
+    assert checked > 800
+
+
+def test_a_longer_list_of_problems_starts_with_the_shorter_one() -> None:
+    longer = list(generate_word_problems(5, 60))
+    assert longer[:20] == list(generate_word_problems(5, 20))
+    assert longer != list(generate_word_problems(6, 60))
+    assert len({row["question"] for row in longer}) == 60
+
+
+def test_jsonl_rows_of_every_accepted_kind(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    rows = [{"question": "Q? ", "answer": " A"}, {"text": "plain"}, "bare", {"prompt": "p"}]
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
+    corpus = load_corpus(path, seed=0)
+    assert corpus.texts == ("Q?\nA", "plain", "bare", "p")
+    assert (corpus.name, corpus.rows) == ("own.jsonl", 4)
+
+
+def test_text_files_are_paragraphs_or_lines(tmp_path: Path) -> None:
+    paragraphs, lines = tmp_path / "a.txt", tmp_path / "b.txt"
+    paragraphs.write_bytes(b"one\r\ntwo\r\n\r\n\r\nthree\r\n")
+    lines.write_text("one\ntwo\n")
+    assert load_corpus(paragraphs, seed=0).texts == ("one\ntwo", "three")
+    assert load_corpus(lines, seed=0).texts == ("one", "two")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"{}\n", "line 1"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', "line 2"),
+        ("a.jsonl", b"nonsense\n", "line 1"),
+        ("a.jsonl", b"[1]\n", "line 1"),
+        ("a.txt", b"", "holds no text"),
+        ("a.txt", b"\xff\xfe", "not UTF-8"),
+        ("a.zip", b"", "kind of file"),
+    ],
+)
+def test_unusable_files_are_clear_refusals(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(CorpusError, match=message) as caught:
+        load_corpus(path, seed=0)
+    assert caught.value.exit_code == 4
+    assert str(tmp_path) not in caught.value.render()
+
+
+def test_a_missing_file_is_a_clear_refusal(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="no such file"):
+        load_corpus(tmp_path / "none.jsonl", seed=0)
+
+
+def test_gsm8k_without_its_data_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(GSM8K_VARIABLE, raising=False)
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(CorpusError, match="not on this machine") as caught:
+        load_corpus("gsm8k", seed=0)
+    assert caught.value.exit_code == 4
+    assert "grade-school-math" in caught.value.hint
+    assert "\n" not in caught.value.hint
+
+
+@pytest.mark.parametrize("as_folder", [True, False])
+def test_gsm8k_is_found_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch, as_folder: bool
+) -> None:
+    path = gsm8k_file()
+    monkeypatch.setenv(GSM8K_VARIABLE, str(path.parent if as_folder else path))
+    corpus = load_corpus("gsm8k", seed=0)
+    assert (corpus.name, corpus.rows) == ("gsm8k", 7_473)
+    assert corpus.sha256 == "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465"
