@@ -19,13 +19,14 @@ from prefixbench.core.errors import (
     ErrorContext,
     PrefixBenchError,
     Stage,
+    TokenizerError,
     UnreachableTargetError,
     ValidationFailedError,
 )
 from prefixbench.core.log import event
 from prefixbench.core.records import ValidationStatus
 from prefixbench.dataset.block_size import resolve_block_size
-from prefixbench.dataset.collisions import compose_without_collisions
+from prefixbench.dataset.collisions import compose_without_collisions, with_accidental_hits
 from prefixbench.dataset.compose import ChunkComposer, compose_chunks
 from prefixbench.dataset.description import BlockSize, describe, identity_sha256
 from prefixbench.dataset.layout import DATA, MANIFEST, METADATA, REPORT
@@ -66,6 +67,11 @@ class PlanResult:
     plan: Plan
     report: dict[str, Any]
 
+    @property
+    def failure(self) -> PrefixBenchError | None:
+        """The error that ends the command, where the target is missed and the user wants one."""
+        return _failure_of(self.plan, self.report)
+
     def to_json(self) -> dict[str, Any]:
         return {**self.report, "certificate": certificate(self.plan)}
 
@@ -73,14 +79,9 @@ class PlanResult:
 def plan_prefix_cache_dataset(config: PrefixCacheDatasetConfig) -> PlanResult:
     """Lengths, groups, order, prefixes and the verdict; no text and no file.
 
-    Raises UnreachableTargetError or ValidationFailedError as `validation.on_failure` says.
+    A missed target is no exception here: the plan with its reasons and suggestions is the result.
     """
-    block_size = resolve_block_size(config)
-    planned = _plan(config, block_size, load_planning_frame(config))
-    failure = _failure_of(planned.plan, planned.report)
-    if failure is not None:
-        raise failure
-    return planned
+    return _plan(config, resolve_block_size(config), load_planning_frame(config))
 
 
 def generate_prefix_cache_dataset(
@@ -117,12 +118,35 @@ def validate_dataset(
     tokenizer: str | None = None,
     verify: VerifyDepth | str | None = None,
 ) -> Proof:
-    """Prove a data set again from its files; raises DatasetChangedError if a check fails."""
+    """Prove a data set again from its files; raises DatasetChangedError if a check fails.
+
+    A tokenizer that is neither given nor built in leaves the texts unproved, and says so, unless
+    a depth of verification was asked for.
+    """
     manifest = DatasetManifest.load(folder)
-    view = ServerView.of_manifest(manifest.data, tokenizer)
-    proof = prove_dataset(folder, view, None if verify is None else VerifyDepth(verify))
+    depth = None if verify is None else VerifyDepth(verify)
+    view = None if depth is VerifyDepth.CERTIFICATE else _server_view(manifest, tokenizer, depth)
+    proof = prove_dataset(folder, view, depth)
     proof.raise_if_failed()
     return proof
+
+
+def _server_view(
+    manifest: DatasetManifest, tokenizer: str | None, depth: VerifyDepth | None
+) -> ServerView | None:
+    try:
+        return ServerView.of_manifest(manifest.data, tokenizer)
+    except TokenizerError as error:
+        if tokenizer is not None or depth is not None:
+            raise
+        event(
+            log,
+            "content.not_encoded",
+            level=logging.WARNING,
+            reason=error.message,
+            hint="give the data set's tokenizer: --tokenizer PATH",
+        )
+        return None
 
 
 def _plan(config: PrefixCacheDatasetConfig, block_size: BlockSize, frame: Frame) -> PlanResult:
@@ -154,26 +178,27 @@ def _write(
     depth: VerifyDepth,
 ) -> DatasetGenerationResult:
     plan, report = planned.plan, planned.report
-    failure = _failure_of(plan, report)
+    failure = planned.failure
     if failure is not None:
         manifest = describe(plan, materials, block_size, report, collision={})
         writer.finish_without_data(manifest, report, failure)
         raise failure
-    composer, collisions = compose_without_collisions(plan, materials)
-    chunks = ChunkComposer(
-        plan=plan, composer=composer, collision_status=collisions.status_by_request
-    )
+    composed = compose_without_collisions(plan, materials)
+    chunks = ChunkComposer(plan=plan, composed=composed)
     for chunk in compose_chunks(chunks, first=writer.chunks_done, workers=workers):
         writer.write(chunk)
-    verification = verify_texts(plan, composer, materials, depth)
-    report = {**report, "verification": verification.to_json()}
-    manifest = describe(plan, materials, block_size, report, collisions.to_json())
+    verification = verify_texts(plan, composed.composer, materials, depth)
+    report = {
+        **with_accidental_hits(plan, composed, report),
+        "verification": verification.to_json(),
+    }
+    manifest = describe(plan, materials, block_size, report, composed.report.to_json())
     writer.finish(manifest, report)
     event(log, "content.done", dataset_id=plan.config.dataset_id, chunks=chunks.chunk_count)
-    return result_of(writer.folder, report)
+    return _result_of(writer.folder, report)
 
 
-def result_of(folder: Path, report: dict[str, Any]) -> DatasetGenerationResult:
+def _result_of(folder: Path, report: dict[str, Any]) -> DatasetGenerationResult:
     return DatasetGenerationResult(
         data_path=folder / DATA,
         manifest_path=folder / MANIFEST,

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from prefixbench.config.suffix import CacheMatchSemantics, CollisionDetectionConfig, OnCollision
 from prefixbench.content.compose import Composer, ContentColumns
+from prefixbench.content.repair import CollisionReport, resolve_collisions
+from prefixbench.core.log import event
+from prefixbench.core.records import ValidationStatus
 from prefixbench.dataset.materials import Materials
+from prefixbench.workload.lengths import request_id
 from prefixbench.workload.planner import Plan
+from prefixbench.workload.validate import count_accidental_hits, worst
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collisions:
-    """What the search found: by request where it is not `ok`, and in all."""
+class ComposedPlan:
+    """A composer whose requests were checked, and the accidental hits that the theory counts."""
 
-    checked: int
-    repaired: int = 0
-    retries: int = 0
-    warnings: tuple[str, ...] = ()
-    status_by_request: dict[int, str] = field(default_factory=dict)
+    composer: Composer
+    report: CollisionReport
+    accidental_hits: Mapping[int, int]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "checked": self.checked,
-            "repaired": self.repaired,
-            "retries": self.retries,
-            "warnings": list(self.warnings),
-        }
+    def status_of(self, request: int) -> str:
+        return self.report.statuses[request].value
 
 
 def content_columns(plan: Plan) -> ContentColumns:
@@ -45,12 +48,43 @@ def content_columns(plan: Plan) -> ContentColumns:
     )
 
 
-def compose_without_collisions(plan: Plan, materials: Materials) -> tuple[Composer, Collisions]:
-    composer = Composer(
-        materials.pool,
-        materials.frame,
-        content_columns(plan),
-        materials.labels,
-        passages=materials.passages,
+def compose_without_collisions(plan: Plan, materials: Materials) -> ComposedPlan:
+    """Compose, search, redraw; raises CollisionError where the retries do not suffice."""
+    detection = plan.config.suffix.collision_detection
+    composer, report = resolve_collisions(
+        Composer(
+            materials.pool,
+            materials.frame,
+            content_columns(plan),
+            materials.labels,
+            passages=materials.passages,
+        ),
+        plan.geometry.granularity,
+        detection,
+        name_of=request_id,
     )
-    return composer, Collisions(checked=len(composer))
+    for warning in report.warnings:
+        event(log, "collision.warning", level=logging.WARNING, detail=warning)
+    counted = report.accidental_hit_lens if _counts(detection) else {}
+    return ComposedPlan(composer=composer, report=report, accidental_hits=counted)
+
+
+def _counts(detection: CollisionDetectionConfig) -> bool:
+    """Whether accidental hits belong to the theory: the cache would find them, or so it is said."""
+    chained = detection.cache_match_semantics is CacheMatchSemantics.CHAINED_PREFIX
+    return not chained or detection.on_collision is OnCollision.ACCEPT_WITH_WARNING
+
+
+def with_accidental_hits(
+    plan: Plan, composed: ComposedPlan, report: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The validation report with accidental hits in the designed ratio, and a warning."""
+    tokens = sum(composed.accidental_hits.values())
+    if not tokens:
+        return dict(report)
+    counted = count_accidental_hits(plan, report, tokens)
+    statuses = [
+        ValidationStatus(counted["validation_status"]),
+        ValidationStatus.PASS_WITH_WARNING,
+    ]
+    return {**counted, "validation_status": worst(statuses), "accidental_hit_tokens": tokens}

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import cached_property
 from typing import Any
 
 import orjson
+from loky import ProcessPoolExecutor
 
 from prefixbench.config.dataset import PromptFormat
-from prefixbench.content.compose import Composer
 from prefixbench.core.records import RequestOutcome, RequestPlan
+from prefixbench.dataset.collisions import ComposedPlan
 from prefixbench.dataset.layout import row
 from prefixbench.dataset.writer import CHUNK_ROWS, RowChunk
 from prefixbench.workload.planner import Plan
@@ -26,8 +27,7 @@ class ChunkComposer:
     """Composes any chunk of rows from the plan and the composer alone; can be sent to a worker."""
 
     plan: Plan
-    composer: Composer
-    collision_status: dict[int, str]
+    composed: ComposedPlan
 
     @property
     def chunk_count(self) -> int:
@@ -52,7 +52,7 @@ class ChunkComposer:
         head = orjson.dumps({"request_id": planned.request_id})[:-1]
         return head + b"," + self._prompt(request) + b"," + row(options)[1:]
 
-    @property
+    @cached_property
     def _group_options(self) -> dict[str, dict[str, str]]:
         """Model and cache salt of the groups that have them."""
         return {
@@ -66,7 +66,7 @@ class ChunkComposer:
 
     def _prompt(self, request: int) -> bytes:
         """The member of the row that holds the prompt, or in its stead the recipe."""
-        config, composer = self.plan.config, self.composer
+        config, composer = self.plan.config, self.composed.composer
         if not config.save_prompts:
             digest = hashlib.sha256(composer.prompt_json(request)).hexdigest()
             recipe = {"request": request, "retry": int(composer.retries[request])}
@@ -82,6 +82,9 @@ class ChunkComposer:
                 return b'"prompt":"' + composer.prompt_json(request) + b'"'
 
     def _metadata_line(self, request: int, planned: RequestPlan, outcome: RequestOutcome) -> bytes:
+        composer = self.composed.composer
+        accidental = self.composed.accidental_hits.get(request, 0)
+        hit_len = outcome.expected_hit_len + accidental
         return row(
             {
                 "request_id": planned.request_id,
@@ -91,17 +94,18 @@ class ChunkComposer:
                 "output_len": planned.output_len,
                 "planned_prefix_len": planned.planned_prefix_len,
                 "cached_watermark_before": outcome.cached_watermark_before,
-                "expected_hit_len": outcome.expected_hit_len,
+                "expected_hit_len": hit_len,
                 "expected_head_hit_len": outcome.expected_head_hit_len,
-                "expected_hit_ratio": outcome.expected_hit_len / planned.input_len,
+                "expected_hit_ratio": hit_len / planned.input_len,
                 "cached_watermark_after": outcome.cached_watermark_after,
                 "divergence_len": planned.divergence_len,
                 "suffix_len": planned.suffix_len,
                 "planned_dp_id": planned.planned_dp_id,
                 "planned_instance_id": planned.planned_instance_id,
-                "collision_status": self.collision_status.get(request, "ok"),
-                "sample_ids": self.composer.sample_ids(request),
-                "prefix_chars": self.composer.prefix_chars(request),
+                "collision_status": self.composed.status_of(request),
+                "accidental_hit_len": accidental,
+                "sample_ids": composer.sample_ids(request),
+                "prefix_chars": composer.prefix_chars(request),
             }
         )
 
@@ -112,9 +116,8 @@ def compose_chunks(chunks: ChunkComposer, *, first: int, workers: int) -> Iterat
     if workers <= 1 or len(numbers) <= 1:
         yield from map(chunks.chunk, numbers)
         return
-    with ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=_adopt, initargs=(chunks,)
-    ) as pool:
+    # Unlike the standard library's pool, this one never runs the caller's main module again.
+    with ProcessPoolExecutor(workers, initializer=_adopt, initargs=(chunks,)) as pool:
         pending: deque[Future[RowChunk]] = deque()
         for number in numbers:
             pending.append(pool.submit(_compose_adopted, number))

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig, PromptFormat
-from prefixbench.config.suffix import DataSourceConfig, SourceName, SuffixGenerationConfig
-from prefixbench.content.corpus import Corpus, load_corpus
+from prefixbench.config.suffix import DataSourceConfig, SuffixGenerationConfig
+from prefixbench.content.corpus import Corpus
 from prefixbench.content.draws import ContentLabels
 from prefixbench.content.passages import Passages, SampleChoice, choose_passages
-from prefixbench.content.pool import Pool, TextSource, build_pool
+from prefixbench.content.pool import Pool, build_pool
+from prefixbench.content.sources import open_source
 from prefixbench.content.template import Frame, chat_renderer, make_frame, shortest_possible
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
 from prefixbench.content.words import WordAtom, opening_words
 from prefixbench.core.errors import ErrorContext, Stage, TokenizerError
 from prefixbench.workload import setting
 
-#: The built-in corpus is one text for all data sets; what differs is where each begins to read.
-BUILTIN_CORPUS_SEED = 0
+#: Corpora made by code are one text for all data sets; what differs is where each begins to read.
+CORPUS_SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,10 @@ def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = Non
     """Load the tokenizer and the corpora; `corpus` stands for every source that is text."""
     tokenizer = load_tokenizer(config.tokenizer)
     frame = make_frame(tokenizer, config.prompt_format)
-    suffix = _text_source(config.suffix, corpus)
-    prefix = _text_source(config.prefix_source, corpus)
+    suffix, prefix = (
+        open_source(source, tokenizer, seed=CORPUS_SEED, corpus=corpus)
+        for source in (config.suffix, config.prefix_source)
+    )
     pool = build_pool(tokenizer, suffix, prefix)
     labels = ContentLabels(
         seed=config.seed, dataset_id=config.dataset_id, target=_target_words(config)
@@ -85,18 +87,6 @@ def load_planning_frame(config: PrefixCacheDatasetConfig) -> setting.Frame:
     )
 
 
-def _text_source(source: DataSourceConfig, corpus: str | None) -> TextSource:
-    spec = corpus or source.path or source.source.value
-    return TextSource(_load_named(spec, source.source), source.separator)
-
-
-def _load_named(spec: str, source: SourceName) -> Corpus:
-    loaded = load_corpus(spec, seed=BUILTIN_CORPUS_SEED)
-    if source is SourceName.GSM8K and Path(spec).suffix:
-        return Corpus(SourceName.GSM8K.value, loaded.texts, loaded.sha256)
-    return loaded
-
-
 def _choice(source: DataSourceConfig) -> SampleChoice:
     if isinstance(source, SuffixGenerationConfig):
         return SampleChoice(source.sample_ids, source.mode)
@@ -120,7 +110,11 @@ class ServerView:
 
     @classmethod
     def of_manifest(cls, manifest: Mapping[str, Any], tokenizer: str | None) -> ServerView:
-        """The view of a data set's own tokenizer; TokenizerError if another one is given."""
+        """The view of a data set's own tokenizer; TokenizerError if it is another one or none.
+
+        Manifests name a tokenizer's file without its folder, so only the built-in one is found
+        without help.
+        """
         expected = manifest["tokenizer"]
         loaded = load_tokenizer(tokenizer or manifest["config"]["tokenizer"])
         if loaded.fingerprint != expected["fingerprint"]:
