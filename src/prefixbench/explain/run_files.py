@@ -17,8 +17,7 @@ from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage, St
 from prefixbench.core.records import RequestPlan
 from prefixbench.dataset.layout import METADATA, REPORT, file_sha256
 from prefixbench.dataset.manifest import DatasetManifest
-from prefixbench.dataset.reader import DatasetReader
-from prefixbench.run.planned import request_plan
+from prefixbench.dataset.reader import DatasetReader, request_plan
 
 _RUN = "runtime/run.json"
 _RESULTS = "runtime/request_results.jsonl"

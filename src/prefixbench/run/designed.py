@@ -12,8 +12,7 @@ from typing import Any
 from prefixbench.core.blocks import longest_hit
 from prefixbench.core.records import CacheScope
 from prefixbench.core.tally import HitTally, total
-from prefixbench.dataset.reader import DatasetReader
-from prefixbench.run.planned import request_plan
+from prefixbench.dataset.reader import DatasetReader, request_plan
 from prefixbench.simulator.watermark import walk_watermarks
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage
-from prefixbench.core.records import RequestPlan
 from prefixbench.dataset.reader import DatasetReader
 
 
@@ -57,19 +56,3 @@ def planned_requests(dataset: DatasetReader) -> Iterator[PlannedRequest]:
                 hint="generate the data set again",
             )
         yield PlannedRequest(row=row, metadata=metadata)
-
-
-def request_plan(metadata: dict[str, Any]) -> RequestPlan:
-    """A line of request_metadata.jsonl as the planner's record."""
-    return RequestPlan(
-        request_id=metadata["request_id"],
-        prefix_group_id=metadata["prefix_group_id"],
-        input_len=metadata["input_len"],
-        output_len=metadata["output_len"],
-        planned_prefix_len=metadata["planned_prefix_len"],
-        divergence_len=metadata["divergence_len"],
-        suffix_len=metadata["suffix_len"],
-        order_index=metadata["order_index"],
-        planned_dp_id=metadata["planned_dp_id"],
-        planned_instance_id=metadata["planned_instance_id"],
-    )
