@@ -19,7 +19,7 @@ from prefixbench.dataset.proof import cache_scope, warm_depths
 from prefixbench.dataset.reader import DatasetReader, request_plan
 from prefixbench.simulator.engine import Engine, StepOutcome
 from prefixbench.simulator.request import EngineRequest
-from prefixbench.simulator.stack_distance import CapacityCurve, chain_requests, lru_curve
+from prefixbench.simulator.stack_distance import chain_requests, lru_curve
 from prefixbench.simulator.tokens import TokenRuns
 from prefixbench.simulator.watermark import CACHE_OF, Cache
 
@@ -95,17 +95,29 @@ def rehearse(
     return loop.play()
 
 
-def capacity_curves(dataset: DatasetReader) -> dict[Cache, CapacityCurve]:
-    """Hit blocks of each cache at every capacity (LRU), one request after the other, from cold.
+def hits_by_capacity(dataset: DatasetReader) -> dict[int, HitTally]:
+    """Tokens hit if every cache had so many blocks (LRU), one request after the other, from cold.
 
-    A head of whole blocks, which all groups share, counts for each group on its own here.
+    Capacities are powers of two up to the least one from which nothing is lost any more. A head of
+    whole blocks, which all groups share, counts for each group on its own here.
     """
     cache_of = CACHE_OF[cache_scope(dataset.manifest.data)]
     plans: dict[Cache, list[RequestPlan]] = {}
     for plan in map(request_plan, dataset.metadata()):
         plans.setdefault(cache_of(plan), []).append(plan)
     block = dataset.manifest.hit_granularity
-    return {cache: lru_curve(list(chain_requests(own, block))) for cache, own in plans.items()}
+    curves = [lru_curve(list(chain_requests(own, block))) for own in plans.values()]
+    queries = sum(plan.input_len for own in plans.values() for plan in own)
+    return {
+        capacity: HitTally(sum(curve.tally(capacity).hits for curve in curves) * block, queries)
+        for capacity in _powers_up_to(max(curve.corners[-1] for curve in curves))
+    }
+
+
+def _powers_up_to(most: int) -> Iterator[int]:
+    """1, 2, 4, … and the number itself at the end."""
+    yield from (1 << exponent for exponent in range((most - 1).bit_length()))
+    yield most
 
 
 def _rows(dataset: DatasetReader, waits: _Waits) -> Iterator[_Row]:

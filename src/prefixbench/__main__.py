@@ -1,0 +1,5 @@
+"""`python -m prefixbench`."""
+
+from prefixbench.cli.main import main
+
+main()

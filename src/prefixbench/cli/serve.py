@@ -1,0 +1,56 @@
+"""`prefixbench serve`: the embedded server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from prefixbench.cli.output import Output
+from prefixbench.cli.verb import Verb
+from prefixbench.core.errors import Stage
+
+
+@click.command(cls=Verb, stage=Stage.RUN)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="0: any free one.",
+)
+@click.option("--profile", help="Engine whose rules hold (`simulate --profile list`).")
+@click.option("--dialect", help="Whose metric names: vllm, sglang, mindie or llamacpp.")
+@click.option("--tokenizer", help="builtin, a tokenizer.json, or a folder with one.")
+@click.option("--model", help="Name under which the model is served.")
+@click.option(
+    "--chat-template", type=click.Path(path_type=Path), help="Jinja file of the chat template."
+)
+@click.option("--max-model-len", type=int, help="Longest request, in tokens.")
+@click.option("--block-size", type=int, help="Tokens in a cache block; the profile's by default.")
+@click.option("--capacity-blocks", type=int, help="Usable blocks of each rank.")
+@click.option("--dp-size", type=int, help="DP ranks, each with a cache.")
+@click.option(
+    "--time-scale", type=float, help="Engine seconds that pass in a real one; 0: no waiting."
+)
+@click.option("--fault", "faults", multiple=True, metavar="NAME[=VALUE]", help="Fail on purpose.")
+def command(output: Output, **given: Any) -> None:
+    """Serve OpenAI routes and /metrics over a simulated engine, until interrupted."""
+    from prefixbench.server.app import serve
+    from prefixbench.server.options import ServeOptions
+
+    options = ServeOptions(**{name: value for name, value in given.items() if value is not None})
+
+    serve(options, lambda url: _announce(url, output))
+
+
+def _announce(url: str, output: Output) -> None:
+    """Even with --quiet: with --port 0 nobody else knows the address."""
+    if output.as_json:
+        output.show_json({"url": url})
+    else:
+        click.echo(f"listening on {url}")
+    sys.stdout.flush()

@@ -1,0 +1,143 @@
+"""`prefixbench simulate`: what a simulated cache would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from prefixbench.cli.output import Output
+from prefixbench.cli.verb import Verb
+from prefixbench.core.errors import Stage
+
+if TYPE_CHECKING:
+    from prefixbench.dataset.reader import DatasetReader
+    from prefixbench.simulator.engine import Engine
+    from prefixbench.simulator.replay import Replay
+
+#: The word that asks for the table of profiles instead of naming one.
+LIST = "list"
+
+
+@click.command(cls=Verb, stage=Stage.SIMULATE)
+@click.option(
+    "--dataset", type=click.Path(path_type=Path), help="Folder of a data set to play in its order."
+)
+@click.option("--replay", type=click.Path(path_type=Path), help="Recorded trace to replay.")
+@click.option(
+    "--check", is_flag=True, help="With --replay: exit 1 on the first difference from the record."
+)
+@click.option("--profile", help="Engine whose rules hold; `list` prints the table.")
+@click.option(
+    "--capacity-blocks", type=click.IntRange(1), help="Blocks of each cache; unlimited by default."
+)
+@click.option("--curve", is_flag=True, help="Hit ratio at every capacity (LRU, sequential).")
+@click.option(
+    "--concurrency", type=click.IntRange(1), help="Requests in flight; the data set's by default."
+)
+def command(
+    output: Output,
+    dataset: Path | None,
+    replay: Path | None,
+    check: bool,
+    profile: str | None,
+    **limits: Any,
+) -> int:
+    """Play a data set or a recorded trace against a simulated engine."""
+    if profile == LIST:
+        return _show_profiles(output)
+    if (dataset is None) == (replay is None):
+        raise click.UsageError("give one of --dataset, --replay or --profile list")
+    if check and replay is None:
+        raise click.UsageError("--check goes with --replay")
+    if replay is not None:
+        return _replay(output, replay, check=check)
+    assert dataset is not None
+    return _rehearse(output, dataset, profile, **limits)
+
+
+def _show_profiles(output: Output) -> int:
+    from prefixbench.cli.simulation_page import print_profiles
+    from prefixbench.simulator.profile import profiles
+
+    rows = [{**row.values(), "notes": dict(row.notes)} for row in profiles()]
+    output.show({"profiles": rows}, lambda console: print_profiles(rows, console))
+    return 0
+
+
+def _replay(output: Output, file: Path, *, check: bool) -> int:
+    from prefixbench.simulator.replay import replay_file
+
+    replay = replay_file(file, check=check)
+    output.show(replay.trace, lambda console: console.print(_replay_line(file, replay)))
+    if replay.difference is None:
+        return 0
+    output.say(f"first difference: {replay.difference}")
+    return 1
+
+
+def _replay_line(file: Path, replay: Replay) -> str:
+    counters = replay.trace.get("expected", {})
+    told = ", ".join(
+        f"{name} {value}" for name, value in counters.items() if isinstance(value, int)
+    )
+    verdict = "differs from its record" if replay.difference else "replayed"
+    return f"{file.name} {verdict}" + (f": {told}" if told else "")
+
+
+def _rehearse(
+    output: Output,
+    folder: Path,
+    profile: str | None,
+    *,
+    capacity_blocks: int | None,
+    curve: bool,
+    concurrency: int | None,
+) -> int:
+    from prefixbench.cli.simulation_page import print_rehearsal
+    from prefixbench.core.tally import as_rate
+    from prefixbench.dataset.reader import DatasetReader
+    from prefixbench.dataset.rehearsal import rehearse
+    from prefixbench.simulator.engine import Engine
+
+    dataset = DatasetReader(folder)
+    dataset.check_hashes()
+    manifest = dataset.manifest
+    profile = profile or str(manifest.data["engine_profile"])
+    concurrency = concurrency or int(manifest.config["execution"]["concurrency"])
+
+    def make_engine() -> Engine:
+        return Engine(profile, capacity_blocks, block_size=manifest.hit_granularity)
+
+    played = rehearse(dataset, make_engine, concurrency=concurrency)
+    document = {
+        "dataset_id": manifest.dataset_id,
+        "profile": profile,
+        "capacity_blocks": capacity_blocks,
+        "concurrency": concurrency,
+        "block_size": manifest.hit_granularity,
+        "queries": played.tally.queries,
+        "hits": played.tally.hits,
+        "predicted_hit_ratio": as_rate(played.tally),
+        "designed_hit_ratio": dataset.validation["designed_hit_ratio"],
+        "evicted_blocks": played.evicted_blocks,
+        "preemptions": played.preemptions,
+        "groups": [
+            {"id": name, "queries": row.queries, "hits": row.hits, "hit_ratio": as_rate(row)}
+            for name, row in played.by_group.items()
+        ],
+        "curve": _curve(dataset) if curve else None,
+    }
+    output.show(document, lambda console: print_rehearsal(document, console))
+    return 0
+
+
+def _curve(dataset: DatasetReader) -> list[dict[str, Any]]:
+    from prefixbench.core.tally import as_rate
+    from prefixbench.dataset.rehearsal import hits_by_capacity
+
+    return [
+        {"capacity_blocks": capacity, "hit_ratio": as_rate(tally)}
+        for capacity, tally in hits_by_capacity(dataset).items()
+    ]

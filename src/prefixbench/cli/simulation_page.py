@@ -1,0 +1,71 @@
+"""A simulation, and the table of engine profiles, as pages in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from prefixbench.cli.tables import bar, plain_table
+from prefixbench.explain.wording import count, percent, plural, points, readable
+
+#: Rules that the table of profiles shows; --json has all of them, and their sources.
+_SHOWN_RULES = (
+    "block_size",
+    "last_token",
+    "publish",
+    "keyless_freed",
+    "eviction",
+    "counting",
+)
+
+
+def print_rehearsal(document: Mapping[str, Any], console: Console) -> None:
+    """Print what a simulated engine found cached."""
+    predicted, designed = document["predicted_hit_ratio"], document["designed_hit_ratio"]
+    capacity = document["capacity_blocks"]
+    blocks = "unlimited blocks" if capacity is None else plural(capacity, "block")
+    console.print(
+        f"[bold]{escape(document['dataset_id'])}[/bold]  {percent(designed)} designed,"
+        f" {percent(predicted)} predicted ({points(predicted - designed)})"
+    )
+    console.print(
+        f"{escape(document['profile'])}, {blocks} of {document['block_size']} tokens,"
+        f" {plural(document['concurrency'], 'request')} in flight:"
+        f" {count(document['evicted_blocks'])} evicted, {count(document['preemptions'])} preempted"
+    )
+    groups = plain_table("group", "tokens", "hits", "predicted", "")
+    for row in document["groups"]:
+        groups.add_row(
+            escape(row["id"]),
+            count(row["queries"]),
+            count(row["hits"]),
+            percent(row["hit_ratio"]),
+            bar(row["hit_ratio"]),
+        )
+    console.print(groups)
+    if document["curve"] is not None:
+        _print_curve(document["curve"], console)
+
+
+def _print_curve(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    table = plain_table("blocks a cache", "hit ratio", "")
+    for row in rows:
+        table.add_row(
+            count(row["capacity_blocks"]), percent(row["hit_ratio"]), bar(row["hit_ratio"])
+        )
+    console.print(table)
+
+
+def print_profiles(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Print one line a profile, with the rules that matter most."""
+    table = Table("profile", "versions", *map(readable, _SHOWN_RULES), box=box.SIMPLE)
+    for row in rows:
+        rules = (escape(str(row[rule])) for rule in _SHOWN_RULES)
+        table.add_row(escape(row["name"]), escape(f"{row['engine']} {row['versions']}"), *rules)
+    console.print(table)
+    console.print("--json has every rule, and where each value comes from")
