@@ -63,14 +63,24 @@ def served_hits(
 
 
 def lagged_hits(
-    requests: Sequence[ToyRequest], lag: int, *, block: int, head: int = 0, tail: int = 0
+    requests: Sequence[ToyRequest],
+    lag: int,
+    *,
+    block: int,
+    head: int = 0,
+    tail: int = 0,
+    waited_for: int = 0,
 ) -> list[int]:
-    """As `served_hits`, but a request finds only what requests `lag` or more places ago left."""
+    """As `served_hits`, but a request finds only what requests `lag` or more places ago left.
+
+    The first `waited_for` requests have finished before any other is sent.
+    """
     hits = []
     for number, request in enumerate(requests):
         cache = BlockCache(block)
-        for earlier in range(max(number - lag + 1, 0)):
-            if requests[earlier].cache == request.cache:
+        for earlier in range(number):
+            finished = earlier <= number - lag or earlier < waited_for <= number
+            if finished and requests[earlier].cache == request.cache:
                 cache.serve(tokens_of(requests[earlier], earlier, head, tail))
         hits.append(cache.serve(tokens_of(request, number, head, tail)))
     return hits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import permutations, product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,54 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles import ToyRequest, lagged_hits, served_hits
-from prefixbench.config.dataset import PrefixCacheDatasetConfig
-from prefixbench.config.load import parse_config
+from planning_samples import BLOCK, configuration, frames, orders, routings, toys
 from prefixbench.workload.planner import Plan, plan_workload
-from prefixbench.workload.setting import Frame
-
-BLOCK = 4
-
-
-def configuration(**changes: Any) -> PrefixCacheDatasetConfig:
-    given: dict[str, Any] = {
-        "request_count": 20,
-        "block_size": BLOCK,
-        "input_length": {"mode": "truncated_normal", "min": 8, "max": 60, "mean": 30, "std": 15},
-        "target": {"hit_ratio": 0.5},
-        "prefix": {"mode": "multi_prefix", "group_count": 3},
-    }
-    return parse_config(given | changes)
-
-
-def toys(plan: Plan) -> list[ToyRequest]:
-    """The planned requests as toys, in sending order."""
-    return [
-        ToyRequest(
-            cache=int(plan.routes.cache[row]),
-            group=int(plan.workload.group[row]),
-            input_len=int(plan.workload.input_len[row]),
-            prefix_len=int(plan.prefix_len[row]),
-        )
-        for row in plan.order
-    ]
-
-
-orders = st.sampled_from(
-    ["sequential", "shuffle", "grouped", "interleave", "weighted_interleave"]
-    + [f"{what}_len_{way}" for what in ("input", "prefix") for way in ("asc", "desc")]
-)
-routings = st.sampled_from(
-    [
-        {},
-        {"cache_scope": "dp_local", "dp_size": 3, "policy": "round_robin"},
-        {"cache_scope": "dp_local", "dp_size": 2, "policy": "bound"},
-        {"cache_scope": "instance_local", "instances": 2, "dp_size": 2, "policy": "sticky"},
-        {"cache_scope": "global", "dp_size": 2, "policy": "hash"},
-    ]
-)
-frames = st.sampled_from(
-    [Frame(), Frame(head_len=3, shortest=4), Frame(head_len=5, tail_len=2, shortest=8)]
-)
 
 
 @st.composite
@@ -81,7 +34,7 @@ def plans(draw: st.DrawFn) -> Plan:
     return plan_workload(config, BLOCK, frame)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(plans())
 def test_a_cache_of_token_tuples_finds_what_the_plan_says(plan: Plan) -> None:
     head, tail = plan.geometry.head_len, plan.geometry.tail_len
@@ -91,7 +44,7 @@ def test_a_cache_of_token_tuples_finds_what_the_plan_says(plan: Plan) -> None:
     assert plan.group_hit_blocks.sum() == plan.hit_blocks
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(plans())
 def test_every_reachable_target_is_met_to_the_block(plan: Plan) -> None:
     residual = plan.hit_blocks - plan.targets.total
@@ -105,7 +58,7 @@ def test_every_reachable_target_is_met_to_the_block(plan: Plan) -> None:
     assert (prefixes <= plan.most_prefixes).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(plans(), st.integers(1, 12))
 def test_the_lag_model_matches_a_cache_that_forgets_recent_requests(plan: Plan, lag: int) -> None:
     head, tail = plan.geometry.head_len, plan.geometry.tail_len
@@ -160,7 +113,7 @@ def test_round_robin_over_equal_groups_is_exact_up_to_as_many_in_flight(
     assert plan.lag_model.hits(groups) == plan.hit_blocks
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.integers(1, 12), min_size=1, max_size=6),
     st.lists(st.integers(0, 100), min_size=6, max_size=6),
@@ -179,7 +132,7 @@ def test_group_targets_and_budgets_are_exact(
     )
     assert separate.targets.by_group is not None
     for group, wanted in enumerate(separate.targets.by_group):
-        most = separate.range.group_most[group]
+        most = separate.group_range.most[group]
         assert separate.group_hit_blocks[group] == min(wanted, most)
     shared = plan_workload(
         configuration(

@@ -46,8 +46,8 @@ def order(within: str, across: str, *, leaders_first: bool = False, seed: int = 
         ("weighted_interleave", [0, 2, 1, 5, 3, 4, 6]),
         ("input_len_asc", [4, 1, 3, 0, 5, 2, 6]),
         ("input_len_desc", [6, 2, 5, 0, 3, 1, 4]),
-        ("prefix_len_asc", [3, 0, 4, 1, 5, 2, 6]),
-        ("prefix_len_desc", [6, 2, 1, 5, 0, 4, 3]),
+        ("prefix_len_asc", [3, 4, 0, 1, 5, 2, 6]),
+        ("prefix_len_desc", [6, 2, 5, 1, 0, 4, 3]),
     ],
 )
 def test_one_word_for_both_axes(word: str, expected: list[int]) -> None:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.signedinteger[Any]]
+FloatArray = npt.NDArray[np.float64]
+
+#: Groups that still fit 16 bits are sorted by radix, five times as fast.
+_RADIX_KEYS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +47,18 @@ class Geometry:
         """
         unshared = (input_len - self.tail_len - self.minimum_non_shared_len) // self.granularity
         computed = (input_len - 1) // self.granularity
-        most: IntArray = np.maximum(np.minimum(unshared, computed), self.head_blocks)
-        return most
+        most = np.maximum(np.minimum(unshared, computed), self.head_blocks)
+        return most.astype(np.int32)
 
     def prefix_tokens(self, prefix_blocks: IntArray) -> IntArray:
         """Where each request leaves its group, in tokens: never inside the head."""
-        return np.maximum(prefix_blocks * self.granularity, self.head_len)
+        tokens: IntArray = np.maximum(prefix_blocks * self.granularity, self.head_len)
+        return tokens
 
     def divergence_tokens(self, input_len: IntArray, prefix_len: IntArray) -> IntArray:
         room: IntArray = input_len - self.tail_len - prefix_len
-        return np.minimum(room, self.block_size)
+        divergence: IntArray = np.minimum(room, self.block_size)
+        return divergence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,36 +81,38 @@ class Workload:
 
     @cached_property
     def group_sizes(self) -> IntArray:
-        return np.bincount(self.group, minlength=len(self.group_ids)).astype(np.int64)
+        return np.bincount(self.group, minlength=len(self.group_ids))
 
     @cached_property
     def group_input_tokens(self) -> IntArray:
         return sums_by(self.group, self.input_len, len(self.group_ids))
 
     @cached_property
+    def by_group(self) -> IntArray:
+        """Rows sorted by group, inside a group in generation order."""
+        return sorted_by(self.group, len(self.group_ids))
+
+    @cached_property
     def rank(self) -> IntArray:
         """Place of each request inside its group, in generation order, from 0."""
-        return ranks_within(self.group, np.arange(self.request_count), len(self.group_ids))
+        sizes = self.group_sizes
+        rank = np.empty(self.request_count, np.int32)
+        rank[self.by_group] = np.arange(self.request_count) - np.repeat(starts_of(sizes), sizes)
+        return rank
+
+
+def sorted_by(key: IntArray, count: int) -> IntArray:
+    """Places sorted by a key in range(count), stable."""
+    narrow = key.astype(np.uint16) if count <= _RADIX_KEYS else key
+    return np.argsort(narrow, kind="stable")
+
+
+def starts_of(sizes: IntArray) -> IntArray:
+    """The first place of each run, for runs of these sizes one after the other."""
+    starts: IntArray = np.cumsum(sizes) - sizes
+    return starts
 
 
 def sums_by(key: IntArray, values: IntArray, count: int) -> IntArray:
-    """Exact integer sums of `values` for each key in range(count)."""
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, key, values)
-    return sums
-
-
-def maxima_by(key: IntArray, values: IntArray, count: int) -> IntArray:
-    """The largest value of each key in range(count); 0 where there is none."""
-    maxima = np.zeros(count, np.int64)
-    np.maximum.at(maxima, key, values)
-    return maxima
-
-
-def ranks_within(key: IntArray, order: IntArray, count: int) -> IntArray:
-    """For each row, how many rows of the same key come before it in `order`."""
-    by_key = order[np.argsort(key[order], kind="stable")]
-    starts = np.concatenate(([0], np.cumsum(np.bincount(key, minlength=count))[:-1]))
-    ranks = np.empty(len(key), np.int64)
-    ranks[by_key] = np.arange(len(key)) - starts[key[by_key]]
-    return ranks
+    """Sums of `values` for each key in range(count); exact below 2^53."""
+    return np.bincount(key, weights=values, minlength=count).astype(np.int64)

@@ -1,7 +1,8 @@
 """Depth each request finds when it sees only requests at least W places earlier.
 
-W = 1 is sequential sending; a larger W stands for W requests in flight. A segmented running
-maximum over the order gives all depths at once; it shares nothing with the arithmetic of
+W = 1 is sequential sending; a larger W stands for W requests in flight. After a barrier (leaders
+sent and finished before all others) everybody sees the leaders whatever the lag. A segmented
+running maximum over the order gives all depths at once; it shares nothing with the arithmetic of
 `domains`, and its total must equal it at W = 1. Unlimited cache, whole blocks.
 """
 
@@ -28,27 +29,103 @@ class Depths:
     after: IntArray
 
 
+@dataclass(frozen=True, kw_only=True)
+class Visibility:
+    """What each row sees; rows sorted by domain and, inside it, by their place in the order.
+
+    `latest` is the latest visible row of the same domain, -1 for none; `head` the blocks of the
+    shared head that are visible.
+    """
+
+    domain: IntArray
+    place: IntArray
+    latest: IntArray
+    head: IntArray
+
+    def depths(self, prefixes: IntArray) -> IntArray:
+        """Cached depth before each row, in blocks."""
+        stacked = self.domain * (int(prefixes.max(initial=0)) + 1)
+        deepest = np.maximum.accumulate(prefixes + stacked) - stacked
+        own = np.where(self.latest >= 0, deepest[self.latest], 0)
+        depths: IntArray = np.maximum(own, self.head)
+        return depths
+
+    def hits_each(self, prefixes: IntArray) -> IntArray:
+        """Blocks each row finds cached."""
+        hits: IntArray = np.minimum(prefixes, self.depths(prefixes))
+        return hits
+
+    def part(self, rows: slice) -> Visibility:
+        """Some whole domains alone; the head stays what the other domains make visible."""
+        latest = self.latest[rows]
+        return Visibility(
+            domain=self.domain[rows],
+            place=self.place[rows],
+            latest=np.where(latest < 0, latest, latest - rows.start),
+            head=self.head[rows],
+        )
+
+
+class Sending:
+    """Requests of all domains in one order; asks what they see at any lag.
+
+    `waited_for` counts the leaders at the front that have finished before anything else is sent.
+    """
+
+    def __init__(self, domains: Domains, order: IntArray, waited_for: int = 0) -> None:
+        self._domains = domains
+        self._waited_for = waited_for
+        place = positions(order)
+        #: Rows of generation order, by domain and place.
+        self.rows = np.lexsort((place, domains.index))
+        self._place = place[self.rows]
+        self._domain = np.repeat(np.arange(domains.count), domains.sizes)
+        self._opened = self._first_place_of_cache()
+
+    def visibility(self, lag: int) -> Visibility:
+        horizon = self._place - lag
+        behind_barrier = self._place >= self._waited_for
+        horizon = np.where(behind_barrier, np.maximum(horizon, self._waited_for - 1), horizon)
+        return Visibility(
+            domain=self._domain,
+            place=self._place,
+            latest=self._latest(horizon),
+            head=np.where(self._opened <= horizon, self._domains.head_blocks, 0),
+        )
+
+    def _latest(self, horizon: IntArray) -> IntArray:
+        """The last row of the same domain whose place is at most the horizon."""
+        count = len(self._place)
+        key = self._domain * count + self._place
+        latest = np.searchsorted(key, self._domain * count + horizon, side="right") - 1
+        return np.where(latest >= self._domains.starts[self._domain], latest, -1)
+
+    def _first_place_of_cache(self) -> IntArray:
+        cache = self._domains.cache
+        first = np.full(int(cache.max()) + 1, len(self._place), np.int64)
+        np.minimum.at(first, cache, self._place[self._domains.starts])
+        return first[cache][self._domain]
+
+
 class LagModel:
     """All depths of one plan in one order, for any lag."""
 
-    def __init__(self, domains: Domains, order: IntArray, prefix_blocks: IntArray) -> None:
+    def __init__(
+        self, domains: Domains, order: IntArray, prefix_blocks: IntArray, waited_for: int = 0
+    ) -> None:
         self._domains = domains
         self._prefix = prefix_blocks
-        self._position = positions(order)
         self._count = len(order)
-        # Rows by (domain, place in the order): a domain's requests as it sees them.
-        self._rows = np.lexsort((self._position, domains.index))
-        self._key = domains.index[self._rows] * self._count + self._position[self._rows]
-        stacked = domains.index[self._rows] * _span(prefix_blocks)
-        self._deepest = np.maximum.accumulate(prefix_blocks[self._rows] + stacked) - stacked
-        self._cache_opened = self._first_place_of_cache()
+        self._sending = Sending(domains, order, waited_for)
 
     def depths(self, lag: int = 1) -> Depths:
         """Depths when a request sees the requests at places up to its own minus `lag`."""
         if self._domains.warmed:
             before = self._domains.maxima(self._prefix)[self._domains.index]
         else:
-            before = np.maximum(self._own_depth(lag), self._head_depth(lag))
+            rows = self._sending.rows
+            before = np.empty(self._count, np.int64)
+            before[rows] = self._sending.visibility(lag).depths(self._prefix[rows])
         return Depths(
             before=before,
             hits=np.minimum(self._prefix, before),
@@ -71,26 +148,3 @@ class LagModel:
             else:
                 high = middle - 1
         return low
-
-    def _own_depth(self, lag: int) -> IntArray:
-        domain = self._domains.index
-        seen = (
-            np.searchsorted(self._key, domain * self._count + self._position - lag, side="right")
-            - 1
-        )
-        some = seen >= self._domains.starts[domain]
-        return np.where(some, self._deepest[np.maximum(seen, 0)], 0)
-
-    def _head_depth(self, lag: int) -> IntArray:
-        opened = self._cache_opened[self._domains.index]
-        return np.where(opened <= self._position - lag, self._domains.head_blocks, 0)
-
-    def _first_place_of_cache(self) -> IntArray:
-        cache = self._domains.cache
-        first = np.full(int(cache.max()) + 1, self._count, np.int64)
-        np.minimum.at(first, cache, self._key[self._domains.starts] % self._count)
-        return first[cache]
-
-
-def _span(prefix_blocks: IntArray) -> int:
-    return int(prefix_blocks.max(initial=0)) + 1

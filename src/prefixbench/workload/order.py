@@ -3,6 +3,9 @@
 Inside a group the members are listed by one word; across groups a pattern of slots says whose next
 member is sent. Every word is a sort, so an order costs O(n log n) and depends on labels alone. In
 an unlimited cache the order changes who hits, not how much (planning theory, section 2).
+
+Equal prefixes are told apart by input length, then by row. So where prefixes grow with the lengths
+(as those of `by_size` do) an order by prefix is known before the prefixes are.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import numpy.typing as npt
 
 from prefixbench.config.order import OrderWord
 from prefixbench.core.seeds import mixed, stream
-from prefixbench.workload.columns import IntArray, Workload
+from prefixbench.workload.columns import IntArray, Workload, sorted_by
 
 #: Words that list a group's members by a column, ascending or descending.
 _BY_LENGTH = {OrderWord.INPUT_LEN_ASC: 1, OrderWord.INPUT_LEN_DESC: -1}
@@ -23,17 +26,27 @@ _BY_PREFIX = {OrderWord.PREFIX_LEN_ASC: 1, OrderWord.PREFIX_LEN_DESC: -1}
 
 @dataclass(frozen=True, kw_only=True)
 class Arrangement:
-    """The two words of an order, and whether each group's leader goes first."""
+    """The two words of an order, whether each group's leader goes first, and is waited for."""
 
     within: OrderWord
     across: OrderWord
     leaders_first: bool = False
+    barrier: bool = False
 
     @property
     def needs_prefixes(self) -> bool:
         """Whether the order depends on the planned prefixes, not on lengths and groups alone."""
-        words = {self.within, self.across}
-        return self.leaders_first or bool(words & _BY_PREFIX.keys())
+        return self.leaders_first or self.within in _BY_PREFIX or self.across_by_prefix
+
+    @property
+    def across_by_prefix(self) -> bool:
+        """Whether the planned prefixes say which group is next."""
+        return self.across in _BY_PREFIX
+
+
+def by_size(workload: Workload, prefix_blocks: IntArray) -> IntArray:
+    """Rows from the smallest to the largest prefix; equal ones by input length, then by row."""
+    return np.lexsort((workload.input_len, prefix_blocks))
 
 
 def arrange(
@@ -47,7 +60,7 @@ def arrange(
     slots = _slots(workload, arrangement.across, seed, members, prefix_blocks)
     order = np.empty(workload.request_count, np.int64)
     # Slot k of a group takes the group's k-th member.
-    order[np.argsort(slots, kind="stable")] = members
+    order[sorted_by(slots, len(workload.group_ids))] = members
     return _leaders_first(order, workload, prefix_blocks) if arrangement.leaders_first else order
 
 
@@ -61,14 +74,14 @@ def _members(workload: Workload, word: OrderWord, seed: int, prefix_blocks: IntA
         by_word = np.argsort(column, kind="stable")
     else:
         by_word = rows
-    return by_word[np.argsort(workload.group[by_word], kind="stable")]
+    return by_word[sorted_by(workload.group[by_word], len(workload.group_ids))]
 
 
 def _sort_column(workload: Workload, word: OrderWord, prefix_blocks: IntArray) -> IntArray | None:
     if word in _BY_LENGTH:
         return _BY_LENGTH[word] * workload.input_len
     if word in _BY_PREFIX:
-        return _BY_PREFIX[word] * prefix_blocks
+        return _BY_PREFIX[word] * positions(by_size(workload, prefix_blocks))
     return None
 
 
@@ -133,11 +146,11 @@ def _spaced(group_sizes: IntArray) -> IntArray:
 
 def _leaders_first(order: IntArray, workload: Workload, prefix_blocks: IntArray) -> IntArray:
     """Move each group's largest prefix to the front, leaders in the order they had."""
-    by_prefix = order[np.argsort(-prefix_blocks[order], kind="stable")]
-    by_group = by_prefix[np.argsort(workload.group[by_prefix], kind="stable")]
-    starts = np.flatnonzero(np.diff(workload.group[by_group], prepend=-1))
+    rising = by_size(workload, prefix_blocks)
+    by_group = rising[sorted_by(workload.group[rising], len(workload.group_ids))]
+    last = np.flatnonzero(np.diff(workload.group[by_group], append=-1))
     leads = np.zeros(len(order), bool)
-    leads[by_group[starts]] = True
+    leads[by_group[last]] = True
     return np.concatenate((order[leads[order]], order[~leads[order]]))
 
 
@@ -158,6 +171,6 @@ def least_spacing(order: IntArray, group: IntArray) -> int:
 
 def positions(order: IntArray) -> IntArray:
     """The inverse of an order: where each row is sent."""
-    inverse = np.empty(len(order), np.int64)
+    inverse: IntArray = np.empty(len(order), np.int64)
     inverse[order] = np.arange(len(order))
     return inverse

@@ -3,8 +3,11 @@
 Adding one block to one prefix moves the total of hits by 0 or 1, so every whole number of blocks
 between the least (only the head) and the most (every prefix at its cap) is reached by some plan.
 A ratio theta shapes all prefixes alike; the few blocks that are then missing are added one by one,
-as few as possible. Prefixes are dithered, not floored, along the rank inside the group, so that no
-half block is lost on average (at block 128 and mean length 4096 a floor costs 1.56 points).
+as few as possible.
+
+Where a request sees only some of the earlier ones (concurrency, a finite cache) a block may move
+the total by more. But no request sees a later one, so cutting the last prefixes of the order down
+to the head still takes hits away block by block: the same shape, cut where the total is met.
 
 Worked example at block size 4: one group, lengths 16, 20, 24, 28, one block kept unshared. Caps
 are 3, 4, 5, 6 blocks and at most 18 - 6 = 12 blocks = 48 of 88 tokens hit. A target of 50 % is
@@ -15,146 +18,162 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from prefixbench.core.seeds import stream, unit
-from prefixbench.workload.columns import IntArray, Workload
+from prefixbench.workload.columns import IntArray
+from prefixbench.workload.domains import Runs
+from prefixbench.workload.shape import Growth, Shape
 
-FloatArray = npt.NDArray[np.float64]
 #: Total of hits, in blocks, of one prefix (blocks) a request.
 HitCount = Callable[[IntArray], int]
+#: Hits of each request, in blocks, of one prefix (blocks) a request.
+HitsEach = Callable[[IntArray], IntArray]
 
-_GOLDEN_RATIO = 0.6180339887498949
-
-
-def dither(workload: Workload, seed: int) -> FloatArray:
-    """A number in [0, 1) a request: a golden-ratio walk along the ranks of its group.
-
-    Any run of a group's ranks is spread evenly over [0, 1); the seeded start of each group
-    spreads a window over several groups too.
-    """
-    starts = np.array(
-        [unit(stream("dither", seed=seed, group=name)) for name in workload.group_ids]
-    )
-    walk: FloatArray = np.mod(starts[workload.group] + workload.rank * _GOLDEN_RATIO, 1.0)
-    return walk
+#: Closer ratios than this are one.
+_SAME_RATIO = 1e-15
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPrefixes:
-    """A plan: one prefix a request, in blocks, and how it came about."""
+    """A plan: one prefix a request, in blocks, and how many candidates were counted."""
 
     prefix_blocks: IntArray
     steps: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """Bounds of every prefix and the ratio-to-blocks rule between them, for some rows."""
+class Bracket:
+    """Two shapes whose hits enclose the wanted ones: below it, and at it or above."""
 
-    input_len: IntArray
-    granularity: int
-    dither: FloatArray
-    least: int
-    most: IntArray
+    low: IntArray
+    low_hits: int
+    high: IntArray
+    high_hits: int
+    steps: int
 
-    @cached_property
-    def _length_blocks(self) -> FloatArray:
-        return self.input_len / self.granularity
-
-    def at(self, theta: float) -> IntArray:
-        """Prefixes of about the share `theta` of each request, within the bounds."""
-        return self._bounded(np.floor(theta * self._length_blocks + self.dither).astype(np.int64))
-
-    def floored(self, share: Fraction) -> IntArray:
-        """The RFC's plain formula A.1, floor(input_len x share / block) blocks, in the bounds."""
-        return self._bounded(
-            self.input_len * share.numerator // (share.denominator * self.granularity)
-        )
-
-    def of_rows(self, rows: IntArray) -> Shape:
-        return Shape(
-            input_len=self.input_len[rows],
-            granularity=self.granularity,
-            dither=self.dither[rows],
-            least=self.least,
-            most=self.most[rows],
-        )
-
-    def _bounded(self, wanted: IntArray) -> IntArray:
-        return np.maximum(np.minimum(wanted, self.most), self.least)
+    def ends(self, wanted: int) -> PlannedPrefixes | None:
+        """The plan where one of the two shapes is it already, or nothing lies beyond it."""
+        if wanted <= self.low_hits:
+            return PlannedPrefixes(prefix_blocks=self.low, steps=self.steps)
+        if wanted >= self.high_hits:
+            return PlannedPrefixes(prefix_blocks=self.high, steps=self.steps)
+        return None
 
 
-def plan_exactly(shape: Shape, hits: HitCount, wanted: int) -> PlannedPrefixes:
-    """The plan with exactly `wanted` hits, or the end of the range nearest to it."""
+def bracket(shape: Shape, hits: HitCount, wanted: int, *, apart: int | None = None) -> Bracket:
+    """Narrow the ratio until its two shapes are at most `apart` blocks of prefix apart.
+
+    Unless given, that is so few that placing them one by one leaves the shape as it is.
+    """
+    apart = max(1, len(shape.most) // 256) if apart is None else apart
     low_theta, high_theta = 0.0, 1.0
     low, high = shape.at(low_theta), shape.most
     low_hits, high_hits = hits(low), hits(high)
-    if wanted <= low_hits:
-        return PlannedPrefixes(prefix_blocks=low, steps=1)
-    if wanted >= high_hits:
-        return PlannedPrefixes(prefix_blocks=high, steps=1)
+    low_sum, high_sum = int(low.sum()), int(high.sum())
     steps = 2
-    few = max(1, len(low) // 256)
-    while int((high - low).sum()) > few and high_theta - low_theta > 1e-15:
-        theta = _between(low_theta, low_hits, high_theta, high_hits, wanted, steps)
+    while (
+        low_hits < wanted < high_hits
+        and high_sum - low_sum > apart
+        and high_theta - low_theta > _SAME_RATIO
+    ):
+        slope = (wanted - low_hits) / (high_hits - low_hits)
+        theta = _between(low_theta, high_theta, slope, steps)
         middle = shape.at(theta)
         middle_hits = hits(middle)
         steps += 1
         if middle_hits < wanted:
-            low_theta, low, low_hits = theta, middle, middle_hits
+            low_theta, low, low_hits, low_sum = theta, middle, middle_hits, int(middle.sum())
         else:
-            high_theta, high, high_hits = theta, middle, middle_hits
-    return _add_missing(low, high, hits, wanted, steps)
+            high_theta, high, high_hits, high_sum = theta, middle, middle_hits, int(middle.sum())
+    return Bracket(low=low, low_hits=low_hits, high=high, high_hits=high_hits, steps=steps)
 
 
-def _between(
-    low: float, low_hits: int, high: float, high_hits: int, wanted: int, step: int
-) -> float:
+def _between(low: float, high: float, share: float, step: int) -> float:
     """The next ratio to try: where a straight line meets the target, every third time halfway."""
     if step % 3 == 1:
         return (low + high) / 2
-    slope = (wanted - low_hits) / (high_hits - low_hits)
-    return low + (high - low) * min(max(slope, 1e-3), 1 - 1e-3)
+    return low + (high - low) * min(max(share, 1e-3), 1 - 1e-3)
 
 
-def _add_missing(
-    low: IntArray, high: IntArray, hits: HitCount, wanted: int, steps: int
+def plan_by_blocks(growth: Growth, runs: Runs, wanted: int) -> PlannedPrefixes:
+    """The plan with exactly `wanted` hits of an unlimited cache, or the nearest end of the range.
+
+    As few single blocks as possible are added, since blocks that gain nothing are prefixes nobody
+    reads.
+    """
+    found = bracket(growth.shape, runs.hits, wanted)
+    ended = found.ends(wanted)
+    if ended is not None:
+        return ended
+    room = found.high - found.low
+    rows = growth.in_turn(np.flatnonzero(room))
+    places = np.repeat(rows, room[rows])
+    first = np.repeat(np.cumsum(room[rows]) - room[rows], room[rows])
+    values = found.low[places] + (np.arange(len(places)) - first) + 1
+    gained = np.cumsum(runs.gains(found.low, places, values))
+    added = int(np.searchsorted(gained, wanted - found.low_hits)) + 1
+    prefixes = found.low + np.bincount(places[:added], minlength=len(room))
+    return PlannedPrefixes(prefix_blocks=prefixes, steps=found.steps + 1)
+
+
+def plan_by_cut(
+    shape: Shape, hits_each: HitsEach, wanted: int, sending: IntArray
 ) -> PlannedPrefixes:
-    """Raise `low` towards `high` by the smallest number of single blocks that reaches `wanted`."""
-    rows = np.repeat(np.arange(len(low)), high - low)
+    """As `plan_by_blocks`, where hits depend on the order; `sending` lists the rows in it.
+
+    Every request before the cut keeps the shape's prefix, every one behind it only the head.
+    """
+    found = bracket(shape, lambda prefixes: int(hits_each(prefixes).sum()), wanted)
+    ended = found.ends(wanted)
+    if ended is not None:
+        return ended
+    hits = hits_each(found.high)
+    head = np.minimum(hits, shape.least)
+    beyond_head = np.cumsum((hits - head)[sending])
+    missing = wanted - int(head.sum())
+    cut = int(np.searchsorted(beyond_head, missing))
+    before_cut = int(beyond_head[cut - 1]) if cut else 0
+    prefixes = np.full(len(hits), shape.least, np.int64)
+    prefixes[sending[:cut]] = found.high[sending[:cut]]
+    prefixes[sending[cut]] = shape.least + missing - before_cut
+    return PlannedPrefixes(prefix_blocks=prefixes, steps=found.steps + 1)
+
+
+def plan_in_turn(growth: Growth, hits: HitCount, wanted: int) -> PlannedPrefixes:
+    """As `plan_by_blocks`, where hits depend on the order and prefixes must rise along it.
+
+    One block may gain several hits here, so the total can miss the target by that many; the
+    nearer side is taken.
+    """
+    found = bracket(growth.shape, hits, wanted)
+    ended = found.ends(wanted)
+    if ended is not None:
+        return ended
+    room = found.high - found.low
+    path = growth.in_turn(np.arange(len(room)))
+    before = np.empty(len(room), np.int64)
+    before[path] = np.cumsum(room[path]) - room[path]
 
     def raised(count: int) -> IntArray:
-        return low + np.bincount(rows[:count], minlength=len(low))
+        prefixes: IntArray = found.low + np.clip(count - before, 0, room)
+        return prefixes
 
-    fewest, most = 0, len(rows)
-    while fewest < most:
+    fewest, most, steps = 0, int(room.sum()), found.steps
+    while most - fewest > 1:
         middle = (fewest + most) // 2
         steps += 1
         if hits(raised(middle)) < wanted:
-            fewest = middle + 1
+            fewest = middle
         else:
             most = middle
-    prefixes = raised(most)
-    return PlannedPrefixes(prefix_blocks=prefixes, steps=steps)
+    nearest = min((raised(most), raised(fewest)), key=lambda plan: abs(hits(plan) - wanted))
+    return PlannedPrefixes(prefix_blocks=nearest, steps=steps + 2)
 
 
 def plan_nearest(shape: Shape, hits: HitCount, wanted: int) -> PlannedPrefixes:
     """The plan of the plain shape whose hits come nearest to `wanted`; nothing is calibrated."""
-    low_theta, high_theta = 0.0, 1.0
-    low, high = shape.at(low_theta), shape.most
-    steps = 2
-    while high_theta - low_theta > 1e-12:
-        theta = (low_theta + high_theta) / 2
-        middle = shape.at(theta)
-        steps += 1
-        if hits(middle) < wanted:
-            low_theta, low = theta, middle
-        else:
-            high_theta, high = theta, middle
-    nearest = min((low, high), key=lambda prefixes: abs(hits(prefixes) - wanted))
-    return PlannedPrefixes(prefix_blocks=nearest, steps=steps)
+    found = bracket(shape, hits, wanted, apart=0)
+    nearer_low = wanted - found.low_hits < found.high_hits - wanted
+    prefixes = found.low if nearer_low else found.high
+    return PlannedPrefixes(prefix_blocks=prefixes, steps=found.steps)

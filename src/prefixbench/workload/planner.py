@@ -1,26 +1,28 @@
 """From a configuration to a plan.
 
 Lengths, groups and caps never depend on the target. The order may depend on the prefixes
-(prefix_len_* words, leaders first) and, under round robin, the caches depend on the order; such a
-circle is walked until it closes, and what a plan that did not close hits is counted, not assumed.
+(prefix_len_* words, leaders first), and hits on the order; then prefixes are planned that grow
+with the lengths, so that the order is known beforehand. Where that is not possible the circle is
+walked until it closes, and what a plan that did not close hits is counted, not assumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
+from prefixbench.config.planning import PlanProfile
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lag import Depths, LagModel
 from prefixbench.workload.prefixes import group_budgets, plan_prefixes
-from prefixbench.workload.routing import depends_on_order
+from prefixbench.workload.profiles import Profiled, profiled
 from prefixbench.workload.setting import Frame, Setting, set_up
 
-#: How often a circle of order, routing and prefixes is walked at most.
+#: How often a circle of order and prefixes is walked at most.
 _MOST_ROUNDS = 8
 
 
@@ -28,23 +30,34 @@ _MOST_ROUNDS = 8
 class Plan(Setting):
     """A setting with its prefixes, rows in generation order.
 
-    `budgets` are the hit blocks wanted of each group, None under one common planning ratio.
+    `budgets` are the hit blocks wanted of each group, None under one common planning ratio;
+    `gave_way` says which wish was left out because another excludes it.
     """
 
     prefix_blocks: IntArray
     budgets: Sequence[int] | None
     steps: int
+    profile: PlanProfile
+    gave_way: tuple[str, ...] = ()
+
+    @property
+    def order_prefixes(self) -> IntArray:
+        return self.prefix_blocks
 
     @cached_property
     def hit_blocks(self) -> int:
-        """Hits of the headline run, in blocks."""
+        """Hits of the headline run at the planned concurrency, in blocks."""
+        return self.run_hits(self.prefix_blocks)
+
+    @cached_property
+    def sequential_hit_blocks(self) -> int:
+        """Hits when requests are sent one after the other, in blocks."""
         return self.domains.hits(self.prefix_blocks)
 
     @cached_property
     def group_hit_blocks(self) -> IntArray:
-        return self.domains.hits_by_group(
-            self.prefix_blocks, self.domains.openers(self.order), len(self.workload.group_ids)
-        )
+        """Hits of each group in the headline run, in blocks."""
+        return self.run_hits_by_group(self.prefix_blocks)
 
     @cached_property
     def prefix_len(self) -> IntArray:
@@ -57,35 +70,52 @@ class Plan(Setting):
 
     @cached_property
     def lag_model(self) -> LagModel:
-        return LagModel(self.domains, self.order, self.prefix_blocks)
+        return LagModel(self.domains, self.order, self.prefix_blocks, self.waited_for)
 
     @cached_property
     def depths(self) -> Depths:
-        """What each request finds in sequential sending."""
-        return self.lag_model.depths()
+        """What each request finds in the headline run."""
+        return self.lag_model.depths(self.config.planning.concurrency)
 
 
 def plan_workload(
     config: PrefixCacheDatasetConfig, block_size: int, frame: Frame | None = None
 ) -> Plan:
     """Plan a configuration; an unreachable target gives the nearest plan, `reachable` False."""
-    setting = set_up(config, block_size, frame)
+    return plan_setting(set_up(config, block_size, frame))
+
+
+def plan_setting(setting: Setting) -> Plan:
+    """As `plan_workload`, for requests that are there already."""
     steps = 0
     for _ in range(_MOST_ROUNDS):
-        planned = plan_prefixes(setting)
+        growth = profiled(setting)
+        planned = plan_prefixes(setting, growth.growth)
         steps += planned.steps
-        assumed, setting = setting.order, setting.reordered(planned.prefix_blocks)
-        if not _depends_on_order(setting) or np.array_equal(setting.order, assumed):
+        given = {field.name: getattr(setting, field.name) for field in fields(setting)}
+        plan = Plan(
+            **given,
+            prefix_blocks=planned.prefix_blocks,
+            budgets=group_budgets(setting),
+            steps=steps,
+            profile=growth.profile,
+            gave_way=tuple(_left_out(setting, growth)),
+        )
+        if not _circular(setting) or np.array_equal(setting.order, plan.order):
             break
-    given = {field.name: getattr(setting, field.name) for field in fields(setting)}
-    return Plan(
-        **given,
-        prefix_blocks=planned.prefix_blocks,
-        budgets=group_budgets(setting),
-        steps=steps,
-    )
+        setting = replace(setting, assumed=planned.prefix_blocks)
+    return plan
 
 
-def _depends_on_order(setting: Setting) -> bool:
-    """Whether hits depend on the order: by routing, or by which group opens a cache."""
-    return depends_on_order(setting.config.routing) or setting.geometry.head_blocks > 0
+def _circular(setting: Setting) -> bool:
+    return setting.arrangement.needs_prefixes and setting.hits_depend_on_order
+
+
+def _left_out(setting: Setting, growth: Profiled) -> Iterator[str]:
+    if setting.budget_policy is not setting.config.planning.budget_policy:
+        yield (
+            "the order across groups follows the prefixes; it was kept,"
+            f" budget_policy: {setting.config.planning.budget_policy} was left out"
+        )
+    if growth.gave_way is not None:
+        yield growth.gave_way

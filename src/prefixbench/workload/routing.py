@@ -33,6 +33,11 @@ def depends_on_order(config: RoutingConfig) -> bool:
     return config.rank_count > 1 and config.policy in by_order
 
 
+def caches_depend_on_order(config: RoutingConfig) -> bool:
+    """Whether even the cache that serves a request depends on its place in the order."""
+    return config.cache_scope is not CacheScope.GLOBAL and depends_on_order(config)
+
+
 def route(workload: Workload, config: RoutingConfig, order: IntArray) -> Routes:
     """Plan a place for every request and say which cache that is under the configured scope."""
     place = _place(workload, config, order)
@@ -51,6 +56,8 @@ def route(workload: Workload, config: RoutingConfig, order: IntArray) -> Routes:
 
 def _place(workload: Workload, config: RoutingConfig, order: IntArray) -> IntArray:
     """The rank of each request among all ranks of all instances, instance by instance."""
+    if config.rank_count == 1:
+        return np.zeros(workload.request_count, np.int64)
     match config.policy:
         case RoutingPolicy.ROUND_ROBIN:
             return positions(order) % config.rank_count

@@ -96,7 +96,7 @@ def group_plans(plan: Plan, requests: Iterable[RequestPlan] = ()) -> dict[str, P
             target_hit_tokens=_target_hit_tokens(plan, group),
             designed_hit_tokens=int(plan.group_hit_blocks[group]) * plan.geometry.granularity,
             max_reachable_hit_ratio=float(
-                plan.group_ratio(group, int(plan.range.group_most[group])) or 0
+                plan.group_ratio(group, int(plan.group_range.most[group])) or 0
             ),
             cold_start_loss=cold[group],
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -10,14 +11,19 @@ import numpy as np
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.order import Leaders, resolve_order
+from prefixbench.config.planning import BudgetPolicy
 from prefixbench.config.target import TargetSemantics
 from prefixbench.workload.columns import Geometry, IntArray, Workload, sums_by
-from prefixbench.workload.domains import Domains, build_domains
+from prefixbench.workload.counting import Counting, Lagged, Unlimited
+from prefixbench.workload.domains import Domains, Runs, build_domains
 from prefixbench.workload.groups import assign_groups, group_weights
+from prefixbench.workload.lag import Sending, Visibility
 from prefixbench.workload.lengths import draw_lengths, refuse_beyond_context
 from prefixbench.workload.order import Arrangement, arrange
-from prefixbench.workload.routing import Routes, route
+from prefixbench.workload.routing import Routes, caches_depend_on_order, depends_on_order, route
 from prefixbench.workload.targets import Targets, resolve_targets
+
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,30 +37,69 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """Least and most hits that plans have, in blocks: of the run and of each group."""
+    """Least and most hits that plans of the run have, in blocks."""
 
     least: int
     most: int
-    group_least: IntArray
-    group_most: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupRange:
+    """As `Range`, for each group."""
+
+    least: IntArray
+    most: IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Everything a plan depends on, rows in generation order."""
+    """Everything a plan depends on, rows in generation order.
+
+    What follows from it (order, places, domains, range) is computed when it is asked for.
+    `assumed` are the prefixes that an order by prefixes is taken from before there is a plan: the
+    largest ones unless given.
+    """
 
     config: PrefixCacheDatasetConfig
     workload: Workload
     geometry: Geometry
     targets: Targets
-    order: IntArray
-    routes: Routes
-    domains: Domains
+    assumed: IntArray | None = None
+
+    @property
+    def order_prefixes(self) -> IntArray:
+        """The prefixes that an order by prefixes follows."""
+        return self.most_prefixes if self.assumed is None else self.assumed
+
+    @cached_property
+    def arrangement(self) -> Arrangement:
+        return arrangement_of(self.config)
+
+    @cached_property
+    def order(self) -> IntArray:
+        """Row numbers in sending order."""
+        return arrange(self.workload, self.arrangement, self.config.seed, self.order_prefixes)
+
+    @cached_property
+    def routes(self) -> Routes:
+        routing = self.config.routing
+        order = self.order if depends_on_order(routing) else _NO_ROWS
+        return route(self.workload, routing, order)
+
+    @cached_property
+    def domains(self) -> Domains:
+        return build_domains(
+            self.workload,
+            self.routes.cache,
+            head_blocks=self.geometry.head_blocks,
+            warmed=self.config.execution.mode.is_warmed,
+        )
 
     @cached_property
     def least_prefixes(self) -> IntArray:
         """The head's blocks, in every request."""
-        return np.full(self.workload.request_count, self.geometry.head_blocks, np.int64)
+        head: IntArray = np.array(self.geometry.head_blocks, np.int32)
+        return np.broadcast_to(head, self.workload.request_count)
 
     @cached_property
     def most_prefixes(self) -> IntArray:
@@ -62,14 +107,105 @@ class Setting:
         most = self.geometry.longest_prefixes(self.workload.input_len)
         return most if self.config.prefix.nested_prefix else self.least_of_group(most)
 
+    @property
+    def counts_prefixes(self) -> bool:
+        """Whether the target counts shared prefixes (static) instead of hits in the run."""
+        return self.config.target.semantics is TargetSemantics.STATIC_PREFIX_RATIO
+
+    @property
+    def sees_all_earlier(self) -> bool:
+        """Whether every request finds what all earlier ones left: then the order is no matter."""
+        return self.domains.warmed or self.config.planning.concurrency == 1
+
+    @property
+    def budget_policy(self) -> BudgetPolicy:
+        """The wanted policy; budgets of groups give way to an order that mixes groups by prefix."""
+        mixed = self.arrangement.across_by_prefix and self._hits_follow_order(by_group=True)
+        return BudgetPolicy.GLOBAL_RATIO if mixed else self.config.planning.budget_policy
+
+    @property
+    def splits_by_group(self) -> bool:
+        """Whether every group has wanted hits of its own."""
+        proportional = self.budget_policy is BudgetPolicy.PROPORTIONAL
+        return proportional or self.targets.by_group is not None
+
+    @property
+    def hits_depend_on_order(self) -> bool:
+        """Whether what the target counts depends on the order."""
+        return self._hits_follow_order(by_group=self.splits_by_group)
+
+    def _hits_follow_order(self, *, by_group: bool) -> bool:
+        if self.counts_prefixes:
+            return False
+        # The head of a cold cache is the loss of the group that opens it.
+        opened = by_group and self.geometry.head_blocks > 0
+        by_place = caches_depend_on_order(self.config.routing)
+        return opened or by_place or not self.sees_all_earlier
+
+    @property
+    def waited_for(self) -> int:
+        """Leaders at the front that finish before anything else is sent."""
+        return int((self.workload.group_sizes > 0).sum()) if self.arrangement.barrier else 0
+
+    @cached_property
+    def sending(self) -> Sending:
+        return Sending(self.domains, self.order, self.waited_for)
+
+    @cached_property
+    def visibility(self) -> Visibility:
+        """What each request sees at the planned concurrency; rows as in `sending.rows`."""
+        return self.sending.visibility(self.config.planning.concurrency)
+
+    @cached_property
+    def openers(self) -> IntArray:
+        """The groups that open cold caches; of no interest without a shared head block."""
+        return self.domains.openers(self.order) if self.geometry.head_blocks else _NO_ROWS
+
+    @cached_property
+    def counted_rows(self) -> IntArray:
+        """Rows of generation order in the sequence of `counting`."""
+        return self.domains.by_domain if self._counts_in_any_order else self.sending.rows
+
+    @cached_property
+    def counting(self) -> Counting:
+        """How the target counts hits, at the planned concurrency."""
+        if self.counts_prefixes:
+            return Unlimited(replace(self.domains.runs, cold=False, head_loss=0))
+        return Unlimited(self.domains.runs) if self.sees_all_earlier else Lagged(self.visibility)
+
+    def counting_by_group(self) -> Iterator[tuple[int, slice, Counting]]:
+        """Each group that has requests: its number, its place in `counted_rows`, how it counts."""
+        cold = not (self.counts_prefixes or self.domains.warmed)
+        opened = np.bincount(self.openers, minlength=len(self.workload.group_ids))
+        for group, rows, starts in self.domains.groups():
+            if not self._counts_in_any_order:
+                yield group, rows, Lagged(self.visibility.part(rows))
+                continue
+            head_loss = self.geometry.head_blocks * int(opened[group]) if cold else 0
+            runs = Runs(
+                starts=starts,
+                head_blocks=self.geometry.head_blocks,
+                head_loss=head_loss,
+                cold=cold,
+            )
+            yield group, rows, Unlimited(runs)
+
+    @property
+    def _counts_in_any_order(self) -> bool:
+        return self.counts_prefixes or self.sees_all_earlier
+
     @cached_property
     def range(self) -> Range:
-        least, most = self.least_prefixes, self.most_prefixes
         return Range(
-            least=self.counted_hits(least),
-            most=self.counted_hits(most),
-            group_least=self.counted_hits_by_group(least),
-            group_most=self.counted_hits_by_group(most),
+            least=self.counted_hits(self.least_prefixes),
+            most=self.counted_hits(self.most_prefixes),
+        )
+
+    @cached_property
+    def group_range(self) -> GroupRange:
+        return GroupRange(
+            least=self.counted_hits_by_group(self.least_prefixes),
+            most=self.counted_hits_by_group(self.most_prefixes),
         )
 
     @property
@@ -78,30 +214,37 @@ class Setting:
         if self.targets.by_group is None:
             return self.range.least <= self.targets.total <= self.range.most
         wanted = np.array(self.targets.by_group)
-        inside = (self.range.group_least <= wanted) & (wanted <= self.range.group_most)
+        inside = (self.group_range.least <= wanted) & (wanted <= self.group_range.most)
         return bool(inside.all())
 
-    @property
-    def counts_prefixes(self) -> bool:
-        """Whether the target counts shared prefixes (static) instead of hits in the run."""
-        return self.config.target.semantics is TargetSemantics.STATIC_PREFIX_RATIO
+    def run_hits(self, prefix_blocks: IntArray) -> int:
+        """Blocks found cached in the headline run, at the planned concurrency."""
+        if self.sees_all_earlier:
+            return self.domains.hits(prefix_blocks)
+        return int(self.visibility.hits_each(prefix_blocks[self.sending.rows]).sum())
+
+    def run_hits_by_group(self, prefix_blocks: IntArray) -> IntArray:
+        """As `run_hits`, for each group."""
+        groups = len(self.workload.group_ids)
+        if self.sees_all_earlier:
+            return self.domains.hits_by_group(prefix_blocks, self.openers, groups)
+        rows = self.sending.rows
+        hits = self.visibility.hits_each(prefix_blocks[rows])
+        return sums_by(self.workload.group[rows], hits, groups)
 
     def counted_hits(self, prefix_blocks: IntArray) -> int:
         """What the target counts, in blocks."""
-        if self.counts_prefixes:
-            return int(prefix_blocks.sum())
-        return self.domains.hits(prefix_blocks)
+        return self.counting.hits(prefix_blocks[self.counted_rows])
 
     def counted_hits_by_group(self, prefix_blocks: IntArray) -> IntArray:
         """As `counted_hits`, for each group."""
-        groups = len(self.workload.group_ids)
         if self.counts_prefixes:
-            return sums_by(self.workload.group, prefix_blocks, groups)
-        return self.domains.hits_by_group(prefix_blocks, self.domains.openers(self.order), groups)
+            return sums_by(self.workload.group, prefix_blocks, len(self.workload.group_ids))
+        return self.run_hits_by_group(prefix_blocks)
 
     def least_of_group(self, values: IntArray) -> IntArray:
         """For each request the least value in its group."""
-        least = np.full(len(self.workload.group_ids), np.iinfo(np.int64).max)
+        least = np.full(len(self.workload.group_ids), np.iinfo(np.int32).max, np.int32)
         np.minimum.at(least, self.workload.group, values)
         return least[self.workload.group]
 
@@ -114,38 +257,22 @@ class Setting:
         tokens = int(self.workload.group_input_tokens[group])
         return Fraction(blocks * self.geometry.granularity, tokens) if tokens else None
 
-    def reordered(self, prefix_blocks: IntArray) -> Setting:
-        """The same requests in the order that these prefixes give, routed anew."""
-        order = arrange(self.workload, arrangement_of(self.config), self.config.seed, prefix_blocks)
-        routes, domains = _place(self.config, self.workload, self.geometry, order)
-        return replace(self, order=order, routes=routes, domains=domains)
-
 
 def set_up(
     config: PrefixCacheDatasetConfig, block_size: int, frame: Frame | None = None
 ) -> Setting:
-    """Draw the requests and give them places; raises LengthError for one that cannot exist.
-
-    An order that depends on prefixes assumes the largest ones.
-    """
+    """Draw the requests; raises LengthError for one that cannot exist."""
     frame = frame or Frame()
-    workload = draw_workload(config, frame)
-    geometry = geometry_of(config, block_size, frame)
-    order = arrange(
-        workload,
-        arrangement_of(config),
-        config.seed,
-        geometry.longest_prefixes(workload.input_len),
-    )
-    routes, domains = _place(config, workload, geometry, order)
+    return settle(config, draw_workload(config, frame), geometry_of(config, block_size, frame))
+
+
+def settle(config: PrefixCacheDatasetConfig, workload: Workload, geometry: Geometry) -> Setting:
+    """The setting of requests that are there already."""
     return Setting(
         config=config,
         workload=workload,
         geometry=geometry,
         targets=resolve_targets(config.target, workload, geometry.granularity),
-        order=order,
-        routes=routes,
-        domains=domains,
     )
 
 
@@ -185,17 +312,5 @@ def arrangement_of(config: PrefixCacheDatasetConfig) -> Arrangement:
         within=words.within,
         across=words.across,
         leaders_first=words.leaders in (Leaders.FIRST, Leaders.BARRIER),
+        barrier=words.leaders is Leaders.BARRIER,
     )
-
-
-def _place(
-    config: PrefixCacheDatasetConfig, workload: Workload, geometry: Geometry, order: IntArray
-) -> tuple[Routes, Domains]:
-    routes = route(workload, config.routing, order)
-    domains = build_domains(
-        workload,
-        routes,
-        head_blocks=geometry.head_blocks,
-        warmed=config.execution.mode.is_warmed,
-    )
-    return routes, domains

@@ -259,7 +259,7 @@ def _nearest_group_targets(setting: Setting) -> _Candidate:
         assert setting.targets.by_group is not None
         assert setting.targets.group_ratios is not None
         wanted = setting.targets.by_group[group]
-        least, most = setting.range.group_least[group], setting.range.group_most[group]
+        least, most = setting.group_range.least[group], setting.group_range.most[group]
         ratio = float(setting.targets.group_ratios[group])
         if not least <= wanted <= most:
             end = int(most if wanted > most else least)

@@ -5,8 +5,8 @@ Statuses compare exact fractions, both tolerances inclusive.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -132,6 +132,8 @@ def validation_report(plan: Plan, advice: Advice | None = None) -> dict[str, Any
         "expected_hit_tokens": verdict.expected_hit_tokens,
         "per_group": per_group,
         **_reachability(plan, advice),
+        "planned_profile": plan.profile.value,
+        "wishes_left_out": list(plan.gave_way),
         **robustness(plan),
         "head_len": plan.geometry.head_len,
         "tail_len": plan.geometry.tail_len,
@@ -139,10 +141,10 @@ def validation_report(plan: Plan, advice: Advice | None = None) -> dict[str, Any
 
 
 def budget_policy(plan: Plan) -> str:
-    """How the target was split between groups: their own targets, or the configured policy."""
+    """How the target was split between groups: their own targets, or the policy."""
     if plan.targets.by_group is not None:
         return "per_group_targets"
-    return plan.config.planning.budget_policy.value
+    return plan.budget_policy.value
 
 
 def _verdict(
@@ -172,7 +174,7 @@ def _group_rows(plan: Plan) -> Iterator[dict[str, Any]]:
         verdict = _verdict(
             plan, target=_group_target(plan, group), hit_blocks=hit_blocks, input_tokens=tokens
         )
-        most = plan.group_ratio(group, int(plan.range.group_most[group]))
+        most = plan.group_ratio(group, int(plan.group_range.most[group]))
         yield {
             "id": name,
             **verdict.deviation_keys(),
@@ -213,10 +215,54 @@ def robustness(plan: Plan) -> dict[str, Any]:
     """What concurrency does to the plan on its own order (lag model)."""
     model, granularity = plan.lag_model, plan.geometry.granularity
     one_point = plan.workload.input_tokens // (100 * granularity)
+    robust = model.largest_lag_keeping(plan.sequential_hit_blocks)
     return {
-        "robust_to_concurrency": model.largest_lag_keeping(plan.hit_blocks),
-        "robust_to_concurrency_1pp": model.largest_lag_keeping(plan.hit_blocks - one_point),
+        "robust_to_concurrency": robust,
+        "robust_to_concurrency_1pp": model.largest_lag_keeping(
+            plan.sequential_hit_blocks - one_point
+        ),
         "designed_hit_ratio_at_concurrency": {
             str(lag): float(plan.ratio(model.hits(lag))) for lag in REPORTED_LAGS
         },
+        "planned_concurrency": plan.config.planning.concurrency,
+        "concurrency_loss": _concurrency_loss(plan, robust),
+    }
+
+
+def _concurrency_loss(plan: Plan, robust: int) -> dict[str, Any] | None:
+    """What the concurrency that is planned for or sent with costs; None where it costs nothing."""
+    concurrency = max(plan.config.planning.concurrency, plan.config.execution.concurrency)
+    if concurrency <= robust:
+        return None
+    lost = plan.sequential_hit_blocks - plan.lag_model.hits(concurrency)
+    lost_pp = float(100 * plan.ratio(lost))
+    return {
+        "concurrency": concurrency,
+        "lost_tokens": lost * plan.geometry.granularity,
+        "lost_pp": lost_pp,
+        "message": f"{concurrency} requests in flight find {lost_pp:.2f} pp less than requests sent"
+        f" one after the other; up to {robust} lose nothing on this order",
+    }
+
+
+def count_accidental_hits(plan: Plan, report: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """The report with `tokens` more hits in the designed ratio and its verdict."""
+    planned = _verdict(
+        plan,
+        target=plan.targets.ratio,
+        hit_blocks=plan.hit_blocks,
+        input_tokens=plan.workload.input_tokens,
+    )
+    hit_tokens = planned.expected_hit_tokens + tokens
+    verdict = replace(
+        planned,
+        designed_hit_ratio=Fraction(hit_tokens, planned.input_tokens),
+        expected_hit_tokens=hit_tokens,
+    )
+    return {
+        **report,
+        **verdict.deviation_keys(),
+        "deviation_pp": float(verdict.deviation_pp),
+        "validation_status": verdict.validation_status,
+        "expected_hit_tokens": verdict.expected_hit_tokens,
     }
