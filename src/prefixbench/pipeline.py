@@ -38,6 +38,7 @@ from prefixbench.dataset.materials import (
     load_planning_frame,
 )
 from prefixbench.dataset.proof import Proof, VerifyDepth, prove_dataset
+from prefixbench.dataset.server_profile import ServerStatement
 from prefixbench.dataset.verification import verify_texts
 from prefixbench.dataset.writer import DatasetWriter
 from prefixbench.workload.certificate import certificate
@@ -76,12 +77,15 @@ class PlanResult:
         return {**self.report, "certificate": certificate(self.plan)}
 
 
-def plan_prefix_cache_dataset(config: PrefixCacheDatasetConfig) -> PlanResult:
+def plan_prefix_cache_dataset(
+    config: PrefixCacheDatasetConfig, *, server: Sequence[ServerStatement] = ()
+) -> PlanResult:
     """Lengths, groups, order, prefixes and the verdict; no text and no file.
 
     A missed target is no exception here: the plan with its reasons and suggestions is the result.
     """
-    return _plan(config, resolve_block_size(config), load_planning_frame(config))
+    config, block_size = resolve_block_size(config, server)
+    return _plan(config, block_size, load_planning_frame(config))
 
 
 def generate_prefix_cache_dataset(
@@ -89,6 +93,7 @@ def generate_prefix_cache_dataset(
     *,
     output_dir: str | Path = "prefix_cache_dataset",
     corpus: str | None = None,
+    server: Sequence[ServerStatement] = (),
     workers: int = 1,
     resume: bool = False,
     overwrite: bool = False,
@@ -96,9 +101,10 @@ def generate_prefix_cache_dataset(
 ) -> DatasetGenerationResult:
     """Write a data set that provably has its target hit ratio.
 
-    A failure leaves what was written with a partial manifest; `resume` continues it.
+    `server` is what is known of the server it is made for. A failure leaves what was written with
+    a partial manifest; `resume` continues it.
     """
-    block_size = resolve_block_size(config)
+    config, block_size = resolve_block_size(config, server)
     materials = load_materials(config, corpus=corpus)
     planned = _plan(config, block_size, materials.planning_frame)
     writer = DatasetWriter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +13,7 @@ from prefixbench.cli.output import Output
 
 if TYPE_CHECKING:
     from prefixbench.config.dataset import PrefixCacheDatasetConfig
+    from prefixbench.dataset.server_profile import ServerStatement
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -35,23 +37,49 @@ _OPTIONS = (
     click.option("--seed", type=int, help="Seed of every draw."),
     click.option("--tokenizer", help="builtin, a tokenizer.json, or a folder with one."),
     click.option("--profile", help="Engine whose rules hold (`simulate --profile list`)."),
+    click.option(
+        "--server-profile",
+        type=click.Path(path_type=Path),
+        help="JSON file with the server's block_size and hit_granularity.",
+    ),
+    click.option("--server-args", metavar="'…'", help="The server's start parameters."),
 )
 
 
 def configuration_options(function: _Function) -> _Function:
-    """Add --config, --set, --seed, --tokenizer and --profile, in this order."""
+    """Add the options of `_OPTIONS`, in their order."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
-def load_configuration(
-    output: Output, config: Path, changes: tuple[str, ...], **given: Any
-) -> PrefixCacheDatasetConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the command line asks a data set to be, and what it says of the server."""
+
+    config: PrefixCacheDatasetConfig
+    server: tuple[ServerStatement, ...]
+
+
+def read_request(
+    output: Output,
+    *,
+    config: Path,
+    changes: tuple[str, ...],
+    server_profile: Path | None,
+    server_args: str | None,
+    **given: Any,
+) -> Request:
     """The configuration with the command line laid over it; its warnings go to stderr."""
     from prefixbench.config.load import load_config
+    from prefixbench.dataset.server_profile import statement_of_arguments, statement_of_profile
 
     extra = {_SETTINGS[name]: value for name, value in given.items() if value is not None}
     loaded = load_config(config, changes, extra=extra)
     output.warn(loaded.warnings())
-    return loaded
+    server = []
+    if server_profile is not None:
+        server.append(statement_of_profile(server_profile))
+    if server_args is not None:
+        server.append(statement_of_arguments(server_args))
+    return Request(config=loaded, server=tuple(server))

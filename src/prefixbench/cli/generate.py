@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prefixbench.cli.configured import configuration_options, load_configuration
+from prefixbench.cli.configured import configuration_options, read_request
 from prefixbench.cli.output import Output
 from prefixbench.cli.verb import Verb
 from prefixbench.core.errors import Stage
@@ -53,8 +53,10 @@ def command(
     """Write a data set that provably has its target hit ratio."""
     from prefixbench.pipeline import generate_prefix_cache_dataset
 
+    request = read_request(output, **given)
     result = generate_prefix_cache_dataset(
-        load_configuration(output, **given),
+        request.config,
+        server=request.server,
         output_dir=folder,
         corpus=corpus,
         workers=workers,

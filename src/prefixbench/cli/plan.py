@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from prefixbench.cli.configured import configuration_options, load_configuration
+from prefixbench.cli.configured import configuration_options, read_request
 from prefixbench.cli.output import Output
 from prefixbench.cli.verb import Verb
 from prefixbench.core.errors import Stage
@@ -19,7 +19,8 @@ def command(output: Output, **given: Any) -> int:
     from prefixbench.cli.plan_page import print_plan
     from prefixbench.pipeline import plan_prefix_cache_dataset
 
-    planned = plan_prefix_cache_dataset(load_configuration(output, **given))
+    request = read_request(output, **given)
+    planned = plan_prefix_cache_dataset(request.config, server=request.server)
     document = planned.to_json()
     output.show(document, lambda console: print_plan(document, console))
     if planned.failure is None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
 
-from prefixbench.core.errors import ConfigError, EndpointError, ErrorContext, Stage
+from prefixbench.core.errors import EndpointError, ErrorContext, Stage
 from prefixbench.run.addresses import Address
 from prefixbench.run.client import Client, Page
 from prefixbench.run.counters import engine_configs
@@ -76,19 +75,6 @@ async def server_facts(
     )
 
 
-def read_server_profile(path: Path | None) -> Mapping[str, Any]:
-    """What a probe wrote down of a server; empty without a file."""
-    if path is None:
-        return {}
-    try:
-        profile = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise _wrong_profile(f"the server profile {path.name} cannot be read") from error
-    if not isinstance(profile, dict):
-        raise _wrong_profile(f"the server profile {path.name} is not a JSON object")
-    return profile
-
-
 async def _served_models(client: Client, address: Address) -> list[str]:
     try:
         page = await client.get(address.models_url, timeout_s=_MODELS_TIMEOUT_S)
@@ -125,11 +111,3 @@ async def _version(client: Client, address: Address) -> str | None:
 
 def _unusable(message: str, option: str, hint: str) -> EndpointError:
     return EndpointError(message, context=ErrorContext(stage=Stage.RUN, field=option), hint=hint)
-
-
-def _wrong_profile(message: str) -> ConfigError:
-    return ConfigError(
-        message,
-        context=ErrorContext(stage=Stage.RUN, field="--server-profile"),
-        hint="name the JSON file that `prefixbench probe --output` wrote",
-    )

@@ -26,6 +26,7 @@ from prefixbench.core.errors import (
 from prefixbench.core.log import event
 from prefixbench.core.version import __version__
 from prefixbench.dataset.reader import DatasetReader
+from prefixbench.dataset.server_profile import read_server_profile
 from prefixbench.run.bodies import SAMPLING, BodyBuilder, check_has_prompts
 from prefixbench.run.cache_metrics import Gap
 from prefixbench.run.client import Client
@@ -38,7 +39,7 @@ from prefixbench.run.journal import RunJournal, RunResult, RunStatus, now_text
 from prefixbench.run.metrics_reader import MetricsReader
 from prefixbench.run.options import RunOptions, RunSettings, resolve_settings
 from prefixbench.run.phase_run import PhaseOutcome, PhaseRun, PhaseTools
-from prefixbench.run.preflight import ServerFacts, find_model, read_server_profile, server_facts
+from prefixbench.run.preflight import ServerFacts, find_model, server_facts
 from prefixbench.run.redact import redact_command
 from prefixbench.run.schedule import phases_of
 from prefixbench.run.sending import Sender
@@ -53,6 +54,13 @@ _GRACE_S = 5.0
 
 #: Blocks that a probe of a salt fills for certain.
 _PROBE_BLOCKS = 2
+
+#: Columns of request_results.jsonl that stay null, and why.
+_NOT_MEASURED = {
+    "actual_dp_id": "servers of this interface do not tell which rank answered",
+    "server_prefill_start_ns": "servers of this interface do not tell",
+    "server_prefill_end_ns": "servers of this interface do not tell",
+}
 
 #: Kinds of gaps that mean: nothing was measured, as opposed to: what was measured is void.
 _UNMEASURED = frozenset({Gap.UNREACHABLE, Gap.UNKNOWN_FAMILIES, Gap.RATE_ONLY})
@@ -233,7 +241,7 @@ class _Run:
     async def _hang_up_when_stopped(self) -> None:
         await self._stop.wait()
         await asyncio.sleep(_GRACE_S)
-        await self._client.hang_up()
+        self._client.hang_up()
 
     def _tools(self, journal: RunJournal) -> PhaseTools:
         return PhaseTools(
@@ -300,6 +308,7 @@ class _Run:
             },
             "isolation": {"asked": settings.isolation},
             "server": asdict(self._server),
+            "not_measured": _NOT_MEASURED,
             "started": now_text(),
         }
 
