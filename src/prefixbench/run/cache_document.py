@@ -95,8 +95,10 @@ def _instance_row(row: InstanceMetrics, labels: Mapping[str, str]) -> dict[str, 
         "engine": row.engine,
         "dp_id": int(row.engine) if row.engine and row.engine.isdecimal() else None,
         "unit": row.tally.unit if row.tally else None,
+        "counting_rule": row.rule,
         **_figures(row.tally, row.external),
         "kv_cache_usage": asdict(row.kv_cache_usage) if row.kv_cache_usage else None,
+        "not_measured": _not_measured(row),
         "preemptions": row.preemptions,
         "evictions": {"count": row.evictions, "unit": row.eviction_unit},
         "block_size": row.config.block_size,
@@ -104,6 +106,20 @@ def _instance_row(row: InstanceMetrics, labels: Mapping[str, str]) -> dict[str, 
         "gap": row.gap,
         "reason": row.reason,
     }
+
+
+def _not_measured(row: InstanceMetrics) -> dict[str, str]:
+    """Why figures of the row are null, beside those that `reason` explains."""
+    silent = "the metrics page does not tell"
+    reasons = {
+        "kv_cache_usage": (row.kv_cache_usage, "no sample was taken while requests ran"),
+        "external": (row.external, silent),
+        "preemptions": (row.preemptions, silent),
+        "evictions": (row.evictions, silent),
+        "block_size": (row.config.block_size, silent),
+        "num_blocks": (row.config.num_blocks, silent),
+    }
+    return {name: reason for name, (figure, reason) in reasons.items() if figure is None}
 
 
 def _figures(tally: HitTally | None, external: HitTally | None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from prefixbench.run.counters import (
     process_start,
 )
 from prefixbench.run.exposition import Exposition
-from prefixbench.run.families import ADAPTERS, Adapter, Reading
+from prefixbench.run.families import ADAPTERS, Adapter, CountingRule, Reading
 from prefixbench.run.snapshot import MetricsSnapshot, Scrape
 
 #: Below this share of queries to prompt tokens the queries of an old vLLM are blocks, not tokens.
@@ -81,6 +81,7 @@ class InstanceMetrics:
     endpoint: str
     engine: str | None
     tally: HitTally | None = None
+    rule: CountingRule | None = None
     external: HitTally | None = None
     prompt_tokens: int | None = None
     preemptions: int | None = None
@@ -230,6 +231,7 @@ class _Window:
             endpoint=self._endpoint,
             engine=engine,
             tally=HitTally(hits, queries, unit),
+            rule=self._reading.rule,
             external=_external(before, after, unit),
             prompt_tokens=prompt_tokens,
             preemptions=_growth(before.preemptions, after.preemptions),

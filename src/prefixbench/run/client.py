@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -29,13 +30,7 @@ _LARGEST_ERROR_BYTES = 1 << 16
 _PAGE_TIMEOUT_S = 10.0
 _JSON = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 
-#: RuntimeError is what a session says that was hung up.
-_CONNECTION_ERRORS = (
-    aiohttp.ClientPayloadError,
-    aiohttp.ClientConnectionError,
-    OSError,
-    RuntimeError,
-)
+_CONNECTION_ERRORS = (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, OSError)
 _STATUS_PROBLEMS = {400: ScrapeProblem.BAD_REQUEST, 404: ScrapeProblem.NOT_FOUND}
 
 
@@ -79,6 +74,8 @@ class Client:
         self._timeout_s = timeout_s
         self._headers = dict(headers or {})
         self._proxy = proxy
+        self._deadlines: set[asyncio.Timeout] = set()
+        self._hung_up = False
 
     async def __aenter__(self) -> Self:
         self._requests = self._session()
@@ -94,9 +91,12 @@ class Client:
         await self._requests.close()
         await self._pages.close()
 
-    async def hang_up(self) -> None:
-        """Close the connections of all requests in flight; they end as disconnected."""
-        await self._requests.close()
+    def hang_up(self) -> None:
+        """End all requests in flight, and those to come, as disconnected."""
+        self._hung_up = True
+        now_s = asyncio.get_running_loop().time()
+        for deadline in self._deadlines:
+            deadline.reschedule(now_s)
 
     async def complete(
         self,
@@ -112,7 +112,7 @@ class Client:
         http_status: int | None = None
         try:
             async with (
-                asyncio.timeout(self._timeout_s),
+                self._deadline(),
                 self._requests.post(
                     url, data=body, headers={**_JSON, **(headers or {})}, proxy=self._proxy_for(url)
                 ) as response,
@@ -121,7 +121,7 @@ class Client:
                 await self._read(response, answer)
             status, error = _verdict(http_status, answer)
         except TimeoutError:
-            status, error = Status.TIMEOUT, f"no complete answer in {self._timeout_s:g} s"
+            status, error = self._late()
         except _CONNECTION_ERRORS as problem:
             status, error = Status.DISCONNECTED, _name(problem)
         except aiohttp.ClientError as problem:
@@ -167,6 +167,20 @@ class Client:
         except ScrapeError as error:
             return Scrape(error=error)
 
+    @asynccontextmanager
+    async def _deadline(self) -> AsyncIterator[None]:
+        async with asyncio.timeout(0 if self._hung_up else self._timeout_s) as deadline:
+            self._deadlines.add(deadline)
+            try:
+                yield
+            finally:
+                self._deadlines.discard(deadline)
+
+    def _late(self) -> tuple[Status, str]:
+        if self._hung_up:
+            return Status.DISCONNECTED, "the run was stopped"
+        return Status.TIMEOUT, f"no complete answer in {self._timeout_s:g} s"
+
     def _session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S),
@@ -179,10 +193,13 @@ class Client:
 
     async def _read(self, response: aiohttp.ClientResponse, answer: Answer) -> None:
         content, now_ns = response.content, self._clock.now_ns
+        content_type = response.headers.get("Content-Type", "")
         if response.status != 200:
             answer.error, _ = _error_text(await content.read(_LARGEST_ERROR_BYTES))
-        elif response.headers.get("Content-Type", "").startswith("application/json"):
+        elif content_type.startswith("application/json"):
             answer.read_whole(await response.read())
+        elif content_type.startswith("text/html"):
+            answer.malformed = True
         else:
             while chunk := await content.readany():
                 answer.feed(now_ns(), chunk)

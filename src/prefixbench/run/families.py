@@ -54,7 +54,6 @@ class Adapter:
     """
 
     name: str
-    signs: tuple[str, ...]
     readings: tuple[Reading, ...]
     engine_labels: tuple[str, ...] = ()
     replica_labels: tuple[str, ...] = ()
@@ -70,15 +69,15 @@ class Adapter:
     config_info: str | None = None
     rank_field: str | None = None
 
+    @property
+    def signs(self) -> tuple[str, ...]:
+        """Names by which a page of this engine is recognised."""
+        counted = (term.family for reading in self.readings for term in reading.queries)
+        return (*counted, *self.rate_gauges, *self.usage)
+
 
 VLLM = Adapter(
     name="vllm",
-    signs=(
-        "vllm:prefix_cache_queries",
-        "vllm:gpu_prefix_cache_queries",
-        "vllm:gpu_prefix_cache_hit_rate",
-        "vllm:num_requests_running",
-    ),
     engine_labels=("engine",),
     readings=(
         Reading(
@@ -110,7 +109,6 @@ VLLM = Adapter(
 
 SGLANG = Adapter(
     name="sglang",
-    signs=("sglang:num_running_reqs", "sglang:prompt_tokens", "sglang:token_usage"),
     engine_labels=("dp_rank", "dp"),
     replica_labels=("tp_rank", "pp_rank", "moe_ep_rank"),
     readings=(
@@ -150,7 +148,6 @@ SGLANG = Adapter(
 
 MINDIE = Adapter(
     name="mindie",
-    signs=("all_radix_match_num", "npu_radix_match_hit_num", "npu_prefix_cache_hit_rate"),
     readings=(
         Reading(
             queries=(Term("all_radix_match_num"),),
@@ -168,7 +165,6 @@ MINDIE = Adapter(
 
 LLAMACPP = Adapter(
     name="llamacpp",
-    signs=("llamacpp:prompt_tokens", "llamacpp:requests_processing"),
     readings=(
         # `prompt_tokens` are the processed ones only: without what was found cached.
         Reading(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from prefixbench.core.percentiles import percentile_of_sorted
@@ -112,8 +112,27 @@ class PhaseLoad:
                 "achieved_mean": _per(self.busy_ns / _NS_PER_S, duration_s),
                 "achieved_max": most_in_flight,
             },
-            "client": client,
+            "client": asdict(client),
+            "not_measured": self._not_measured(),
         }
+
+    def _not_measured(self) -> dict[str, str]:
+        """Why figures of the row are null."""
+        if not self.sent:
+            return {"all": "no request was sent"}
+        if not self.succeeded:
+            return {"latencies": "no request was answered"}
+        reasons = {
+            "ttft_ms": (self.latencies_ms["ttft_ms"], "no answer was streamed"),
+            "tpot_ms": (
+                self.latencies_ms["tpot_ms"],
+                "no answer has two tokens and tells how many it has",
+            ),
+            "itl_ms": (self.gaps_ms, "no answer came in two pieces"),
+            "input_token_throughput": (self._all_input_tokens, "not every answer told its usage"),
+            "output_token_throughput": (self._all_output_tokens, "not every answer told its usage"),
+        }
+        return {name: reason for name, (measured, reason) in reasons.items() if not measured}
 
     @property
     def _all_input_tokens(self) -> int | None:
