@@ -15,7 +15,7 @@ from prefixbench.content.corpus import load_corpus
 
 def test_the_builtin_tokenizer_is_the_same_everywhere() -> None:
     assert builtin_tokenizer().fingerprint == (
-        "04d47c0f6b282b02723f300c5af73d778e2e0d2042038391fed118e27c3077a5"
+        "730503b2be71d00b45ad192cc585c06a71c8297a9ae250d64de4a28ecb2d869c"
     )
 
 
@@ -33,7 +33,7 @@ def test_prompts_are_the_same_everywhere() -> None:
     for number in range(len(rows)):
         digest.update(composer.prompt_json(number) + b"\n")
     assert digest.hexdigest() == (
-        "dc229f07a2ab26958b21c8fcb965f1e22d1dc871aaeb16da7d674b58e8d5f4f0"
+        "289c153ce845acd167262812c45dae1c233c82f8a97da819dd6a23deb1a9793b"
     )
 
 
@@ -42,7 +42,7 @@ def test_one_prompt_reads_like_this() -> None:
     composer = Composer(builtin_pool(), frame, columns_of([(0, 64, 24)], frame), LABELS)
     assert composer.prompt_json(0).decode() == (
         "The daxe beno ride then\\n\\nInes keeps a small list of everything that is needed at the"
-        " station. In one team gabume likulu boke take bewe boki cemu come together baze ciga"
+        " station. In one team rokure podivo boke take bewe boki cemu come together baze ciga"
         " morning buva bute cewu bose then\\n\\nA bus stops near the market on Wednesday, and Ben"
         " gets off. Ben plants 20 rows of tulips."
     )

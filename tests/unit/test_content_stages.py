@@ -180,6 +180,19 @@ def test_prefixes_and_suffixes_may_have_sources_of_their_own() -> None:
         assert not any(mark in text[: composer.prefix_chars(number)] for mark in "?.")
 
 
+def test_a_long_atom_does_not_hold_up_the_text() -> None:
+    """With a cut at every block, atoms longer than a block are passed over, not waited for."""
+    frame = text_frame()
+    rows = [(0, prefix_len + 20, prefix_len) for prefix_len in range(16, 2_016, 16)]
+    pool = builtin_pool()
+    composer = Composer(pool, frame, columns_of(rows, frame), LABELS)
+    ids = composer.master_ids(0).tolist()
+    fillers = set(pool.words.fillers.ids.tolist()) - set(pool.suffix_ring.all_ids.tolist())
+    assert len(ids) == 2_000
+    assert len(composer.prefix_sample_ids(len(rows) - 1)) > 10
+    assert sum(token in fillers for token in ids) < 400
+
+
 def test_chinese_text_is_cut_at_its_lines(tmp_path: Path) -> None:
     lines = [
         f"小明有{number}个苹果,小红又给了他{number + 2}个。\n他现在有多少个苹果?"

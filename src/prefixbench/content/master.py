@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from prefixbench.content.passages import Passage
+from prefixbench.content.ring import TextRing
 from prefixbench.content.tape import Ids, Stretch, join_ids, join_text, unescape
 from prefixbench.content.words import Words
 
 #: Drawn fillers behind the group's markers: with them two data sets part inside a block of four.
 LEAD_FILLERS = 2
+
+#: Pieces of fewer tokens may stay all fillers; no atom is passed over for their sake.
+_SHORTEST_READ = 3
 
 _CUT_BYTES = 300  # about what one entry of the table of cuts takes
 
@@ -99,7 +103,7 @@ def _lead(draw: MasterDraw, words: Words) -> list[Stretch]:
 
 
 class _Reader:
-    """Reads a passage once, piece by piece."""
+    """Reads a passage once, piece by piece; what is too long for a whole piece is left out."""
 
     def __init__(self, passage: Passage, sample: int) -> None:
         self._passage = passage
@@ -110,17 +114,32 @@ class _Reader:
         """What comes next and fits the budget of tokens; its stretches and tokens."""
         stretches: list[Stretch] = []
         used = 0
-        opening = self._passage.opening
+        opening, ring = self._passage.opening, self._passage.ring
         if opening is not None and self.opening_stop < len(opening):
-            stop = min(int(opening.last_cut(self.opening_stop, budget)), len(opening))
-            stretches = opening.stretches(self.opening_stop, stop)
-            used = int(opening.stretch_len(self.opening_stop, stop))
+            start, stop = _next_stretch(opening, self.opening_stop, budget, len(opening))
+            stretches = opening.stretches(start, stop)
+            used = int(opening.stretch_len(start, stop))
             self.opening_stop = stop
             if stop < len(opening):
                 return stretches, used
-        ring = self._passage.ring
-        stop = int(ring.last_cut(self.ring_stop, budget - used))
-        stretches += ring.stretches(self.ring_stop, stop)
-        used += int(ring.stretch_len(self.ring_stop, stop))
+        farthest = self.ring_stop + len(ring)
+        start, stop = _next_stretch(ring, self.ring_stop, budget - used, farthest)
         self.ring_stop = stop
-        return stretches, used
+        stretches += ring.stretches(start, stop)
+        return stretches, used + int(ring.stretch_len(start, stop))
+
+
+def _next_stretch(ring: TextRing, start: int, budget: int, farthest: int) -> tuple[int, int]:
+    """The longest stretch within the budget from the first atom on that fits it.
+
+    Atoms that do not fit are passed over, else a long one would hold up the text for good.
+    """
+    first = start
+    while first < farthest:
+        stop = min(int(ring.last_cut(first, budget)), farthest)
+        if stop > first:
+            return first, stop
+        if budget < _SHORTEST_READ:
+            break
+        first += 1
+    return start, start

@@ -95,10 +95,12 @@ def builtin_vocabulary() -> tuple[dict[str, int], list[Merge]]:
 
 
 def _whole_words() -> list[str]:
-    """Words of the corpus and numbers after a space; capitalised ones also without a space."""
+    """Words, numbers and signs of the corpus, as they stand behind a space and without one."""
     words = problem_words()
-    capitalised = [word for word in words if word[0].isupper() and len(word) > 1]
-    return ["The", *capitalised, *(f" {word}" for word in (*words, *map(str, range(100))))]
+    numbers = [str(number) for number in range(100)]
+    bare = [word for word in words if word[0].isupper()]
+    bare += [*numbers, ">>", "####"]
+    return ["The", *bare, *(f" {word}" for word in (*words, *numbers, "=", "<<"))]
 
 
 def _fill_with_long_words(merges: _Merges, syllables: list[str]) -> None:
