@@ -38,6 +38,7 @@ from prefixbench.dataset.materials import (
     load_planning_frame,
 )
 from prefixbench.dataset.proof import Proof, VerifyDepth, prove_dataset
+from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.server_profile import ServerStatement
 from prefixbench.dataset.verification import verify_texts
 from prefixbench.dataset.writer import DatasetWriter
@@ -129,10 +130,12 @@ def validate_dataset(
     A tokenizer that is neither given nor built in leaves the texts unproved, and says so, unless
     a depth of verification was asked for.
     """
-    manifest = DatasetManifest.load(folder)
+    reader = DatasetReader(folder)
+    reader.check_complete()
     depth = None if verify is None else VerifyDepth(verify)
-    view = None if depth is VerifyDepth.CERTIFICATE else _server_view(manifest, tokenizer, depth)
-    proof = prove_dataset(folder, view, depth)
+    encodes = depth is not VerifyDepth.CERTIFICATE
+    view = _server_view(reader.manifest, tokenizer, depth) if encodes else None
+    proof = prove_dataset(reader, view, depth)
     proof.raise_if_failed()
     return proof
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from prefixbench.core.blocks import longest_hit
@@ -100,14 +99,12 @@ class Proof:
 
 
 def prove_dataset(
-    folder: str | Path, encode_rows: EncodeRows | None, depth: VerifyDepth | None = None
+    reader: DatasetReader, encode_rows: EncodeRows | None, depth: VerifyDepth | None = None
 ) -> Proof:
     """Run every check; a broken row ends the checks that read rows.
 
     Without `encode_rows` the texts stay unproved: `verification` is None.
     """
-    reader = DatasetReader(folder)
-    reader.check_complete()
     checks = list(_check_files(reader))
     verification = None
     try:
