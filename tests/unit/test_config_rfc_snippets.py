@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
 from pathlib import Path
@@ -20,10 +19,9 @@ from prefixbench.config.prefix import PrefixMode
 from prefixbench.config.routing import RoutingPolicy
 from prefixbench.config.suffix import CacheMatchSemantics
 from prefixbench.config.target import TargetScope, TargetSemantics
+from shared_folder import REPOSITORY, shared_folder
 
-ROOT = Path(__file__).resolve().parents[2]
-SHARED = Path(os.environ.get("PREFIXBENCH_SHARED", ROOT.parent / "shared"))
-EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
 
 
 def test_the_short_form_is_a_warmed_static_ratio(tmp_path: Path) -> None:
@@ -114,7 +112,7 @@ def test_examples_load_without_a_warning(example: Path) -> None:
 
 
 def test_the_multi_prefix_example_means_what_it_says() -> None:
-    config = PrefixCacheDatasetConfig.load(ROOT / "examples/progressive_multi_prefix.yaml")
+    config = PrefixCacheDatasetConfig.load(REPOSITORY / "examples/progressive_multi_prefix.yaml")
     assert config.dataset_id == "progressive_multi_prefix_50"
     assert config.prefix.group_ids == ("customer_a", "customer_b", "customer_c")
     assert config.routing.policy is RoutingPolicy.BOUND
@@ -124,7 +122,7 @@ def test_the_multi_prefix_example_means_what_it_says() -> None:
 
 def test_the_specification_itself_loads() -> None:
     """Its whole files as they stand, and equal to the examples of the repository."""
-    files = sorted((SHARED / "seeds").glob("000_*.txt"))
+    files = sorted((shared_folder() / "seeds").glob("000_*.txt"))
     if not files:
         pytest.skip("the specification's text is not at hand (PREFIXBENCH_SHARED)")
     blocks = re.findall(r"^```yaml\n(.*?)^```", files[0].read_text("utf-8"), re.M | re.S)

@@ -54,7 +54,7 @@ def configuration_options(function: _Function) -> _Function:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class DatasetRequest:
     """What the command line asks a data set to be, and what it says of the server."""
 
     config: PrefixCacheDatasetConfig
@@ -69,7 +69,7 @@ def read_request(
     server_profile: Path | None,
     server_args: str | None,
     **given: Any,
-) -> Request:
+) -> DatasetRequest:
     """The configuration with the command line laid over it; its warnings go to stderr."""
     from prefixbench.config.load import load_config
     from prefixbench.dataset.server_profile import statement_of_arguments, statement_of_profile
@@ -82,4 +82,4 @@ def read_request(
         server.append(statement_of_profile(server_profile))
     if server_args is not None:
         server.append(statement_of_arguments(server_args))
-    return Request(config=loaded, server=tuple(server))
+    return DatasetRequest(config=loaded, server=tuple(server))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -47,18 +46,10 @@ class LazyGroup(click.Group):
             exit_code = super().main(arguments, **settings)
         except click.Abort:
             exit_code = INTERRUPTED
-        except BrokenPipeError:
-            _stop_writing()
-            exit_code = 0
         except click.ClickException as error:
             _tell_usage(error, as_json="--json" in arguments)
             exit_code = error.exit_code
         sys.exit(exit_code or 0)
-
-
-def _stop_writing() -> None:
-    """Nobody reads stdout any more: what is left in its buffer must not raise again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _meant(word: str) -> str:

@@ -33,6 +33,11 @@ def _header(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> An
 @click.option(
     "--dataset", type=click.Path(path_type=Path), required=True, help="Folder of the data set."
 )
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Configuration whose execution.urls and metrics_urls hold; a data set has no addresses.",
+)
 @click.option("--url", "urls", multiple=True, help="Base address or endpoint; may repeat.")
 @click.option(
     "--metrics-url", "metrics_urls", multiple=True, help="Address of metrics; origin + /metrics."
@@ -53,30 +58,44 @@ def _header(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> An
     help="Run directory; the next free outputs/run_NNN by default.",
 )
 @click.option("--api-key-env", help="Environment variable that holds the server's key.")
-@click.option("--header", "headers", multiple=True, callback=_header, metavar="'K: V'")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    callback=_header,
+    metavar="'K: V'",
+    help="Header of every request; never written down.",
+)
 @click.option("--proxy", help="Proxy for requests; environment variables are not read.")
 @click.option(
     "--server-profile", type=click.Path(path_type=Path), help="What is known of the server."
 )
 @click.option("--max-failure-rate", type=float, help="Failed requests above it end with exit 6.")
 @click.option("--metrics-optional", is_flag=True, help="Exit 0 where metrics cannot be read.")
-@click.option("--calibrate", is_flag=True, help="Find the server's costs before measuring.")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run.")
 @click.option("--overwrite", is_flag=True, help="Replace what the run directory holds.")
-def command(output: Output, run_dir: Path | None, **given: Any) -> int:
+def command(output: Output, run_dir: Path | None, config: Path | None, **given: Any) -> int:
     """Send a data set in its planned order, and measure."""
     from prefixbench.cli.progress import phase_progress
     from prefixbench.run.journal import RunStatus
     from prefixbench.run.options import RunOptions
     from prefixbench.run.runner import run_dataset
 
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = {} if config is None else _addresses(config)
+    chosen |= {name: value for name, value in given.items() if value not in (None, ())}
     options = RunOptions(output=run_dir, command=tuple(sys.argv), **chosen)
     with phase_progress(output) as progress:
         result = run_dataset(options, progress)
     document = run_document(result)
     output.show(document, lambda console: print_run(document, console))
     return INTERRUPTED if result.status is RunStatus.INTERRUPTED else 0
+
+
+def _addresses(config: Path) -> dict[str, Any]:
+    from prefixbench.config.load import load_config
+
+    execution = load_config(config).execution
+    return {"urls": execution.urls, "metrics_urls": execution.metrics_urls}
 
 
 def run_document(result: RunResult) -> dict[str, Any]:

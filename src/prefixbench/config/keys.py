@@ -40,7 +40,7 @@ def take_unknown_keys(
         )
         problems.append(problem)
     for key, value in given.items():
-        inner = _section_in(fields[key].annotation)
+        inner = section_in(fields[key].annotation)
         if inner is not None:
             problems += _taken_below(value, inner, (*path, key))
     return problems
@@ -56,11 +56,11 @@ def _taken_below(value: Any, section: type[Section], path: Path) -> list[ConfigP
     ]
 
 
-def _section_in(annotation: Any) -> type[Section] | None:
+def section_in(annotation: Any) -> type[Section] | None:
     """The section that a field holds, be it one or a list of them."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     if get_origin(annotation) in (tuple, Annotated, Union, types.UnionType):
-        found = (_section_in(argument) for argument in get_args(annotation))
+        found = (section_in(argument) for argument in get_args(annotation))
         return next((section for section in found if section is not None), None)
     return None

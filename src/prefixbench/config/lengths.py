@@ -21,6 +21,8 @@ from prefixbench.config.base import (
 )
 from prefixbench.core.errors import ConfigProblem
 
+_MODE = "Which distribution the lengths come from."
+
 
 class LengthMode(StrEnum):
     """The distributions a length can come from."""
@@ -49,7 +51,7 @@ class LengthDistributionConfig(Section):
 
     _by_mode: ClassVar[dict[str, type[LengthDistributionConfig]]] = {}
 
-    mode: LengthMode = Field(description="Which distribution the lengths come from.")
+    mode: LengthMode = Field(description=_MODE)
 
     if TYPE_CHECKING:  # the arguments are those of the class that `mode` names
 
@@ -87,7 +89,7 @@ class LengthDistributionConfig(Section):
 class FixedLength(LengthDistributionConfig, mode=LengthMode.FIXED):
     """Every request has the same length."""
 
-    mode: Literal[LengthMode.FIXED] = LengthMode.FIXED
+    mode: Literal[LengthMode.FIXED] = Field(default=LengthMode.FIXED, description=_MODE)
     value: Count = Field(description="Length of every request, in tokens.")
 
     @property
@@ -102,7 +104,7 @@ class FixedLength(LengthDistributionConfig, mode=LengthMode.FIXED):
 class ExplicitLength(LengthDistributionConfig, mode=LengthMode.EXPLICIT):
     """The user names the length of each request."""
 
-    mode: Literal[LengthMode.EXPLICIT] = LengthMode.EXPLICIT
+    mode: Literal[LengthMode.EXPLICIT] = Field(default=LengthMode.EXPLICIT, description=_MODE)
     values: Counts = Field(description="One length a request, in tokens, in generation order.")
 
     @property
@@ -117,7 +119,9 @@ class ExplicitLength(LengthDistributionConfig, mode=LengthMode.EXPLICIT):
 class TruncatedNormalLength(LengthDistributionConfig, mode=LengthMode.TRUNCATED_NORMAL):
     """Normal around a mean; what falls outside is drawn again."""
 
-    mode: Literal[LengthMode.TRUNCATED_NORMAL] = LengthMode.TRUNCATED_NORMAL
+    mode: Literal[LengthMode.TRUNCATED_NORMAL] = Field(
+        default=LengthMode.TRUNCATED_NORMAL, description=_MODE
+    )
     min: Count = Field(description="Shortest length, in tokens, included.")
     max: Count = Field(description="Longest length, in tokens, included.")
     mean: Number = Field(description="Centre of the normal distribution, in tokens.")
@@ -172,7 +176,7 @@ class HistogramBin(Section):
 class HistogramLength(LengthDistributionConfig, mode=LengthMode.HISTOGRAM):
     """Bins with weights, as counted in real traffic."""
 
-    mode: Literal[LengthMode.HISTOGRAM] = LengthMode.HISTOGRAM
+    mode: Literal[LengthMode.HISTOGRAM] = Field(default=LengthMode.HISTOGRAM, description=_MODE)
     bins: tuple[HistogramBin, ...] = Field(description="The bins.")
 
     @field_validator("bins")
@@ -190,7 +194,7 @@ class HistogramLength(LengthDistributionConfig, mode=LengthMode.HISTOGRAM):
 class EmpiricalLength(LengthDistributionConfig, mode=LengthMode.EMPIRICAL):
     """Lengths drawn with replacement from samples of real traffic."""
 
-    mode: Literal[LengthMode.EMPIRICAL] = LengthMode.EMPIRICAL
+    mode: Literal[LengthMode.EMPIRICAL] = Field(default=LengthMode.EMPIRICAL, description=_MODE)
     path: Text | None = Field(
         default=None, description="File of samples: one length a line, a JSON list, or JSON lines."
     )
