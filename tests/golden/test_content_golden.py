@@ -15,7 +15,7 @@ from prefixbench.content.corpus import load_corpus
 
 def test_the_builtin_tokenizer_is_the_same_everywhere() -> None:
     assert builtin_tokenizer().fingerprint == (
-        "730503b2be71d00b45ad192cc585c06a71c8297a9ae250d64de4a28ecb2d869c"
+        "19c3a1f6509150b7e181880ea7093efeb622220b20b1d4255ee07aeff5ef326d"
     )
 
 
@@ -33,7 +33,7 @@ def test_prompts_are_the_same_everywhere() -> None:
     for number in range(len(rows)):
         digest.update(composer.prompt_json(number) + b"\n")
     assert digest.hexdigest() == (
-        "289c153ce845acd167262812c45dae1c233c82f8a97da819dd6a23deb1a9793b"
+        "b9f04e2175d3977f620ec95db7a5dd69ed187fb539d6d6136ee74989b7d009a1"
     )
 
 
@@ -41,8 +41,8 @@ def test_one_prompt_reads_like_this() -> None:
     frame = text_frame()
     composer = Composer(builtin_pool(), frame, columns_of([(0, 64, 24)], frame), LABELS)
     assert composer.prompt_json(0).decode() == (
-        "The daxe beno ride then\\n\\nInes keeps a small list of everything that is needed at the"
-        " station. In one team rokure podivo boke take bewe boki cemu come together baze ciga"
-        " morning buva bute cewu bose then\\n\\nA bus stops near the market on Wednesday, and Ben"
-        " gets off. Ben plants 20 rows of tulips."
+        "The boge workshop come then\\n\\nInes keeps a small list of everything that is needed at the"
+        " station. In one team jufada hajosi buys have bricks boxes others came much museum must"
+        " much rides ones pours all then\\n\\nA bus stops near the market on Wednesday, and Ben gets"
+        " off. Ben plants 20 rows of tulips."
     )

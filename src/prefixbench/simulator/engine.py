@@ -6,17 +6,20 @@ caller submits requests when they arrive and asks for a step whenever there is w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from prefixbench.core.clock import Clock, VirtualClock
-from prefixbench.core.errors import ErrorContext, LengthError, Stage
+from prefixbench.core.errors import ConfigError, ErrorContext, LengthError, Stage
 from prefixbench.simulator.cost import CostModel
-from prefixbench.simulator.paged import PagedScheduler, SchedulerOptions, StepPlan
 from prefixbench.simulator.phased import PhasedScheduler
 from prefixbench.simulator.profile import EngineProfile, get_profile
 from prefixbench.simulator.request import EngineRequest, LiveRequest
+from prefixbench.simulator.rules import CacheKind, PartialBlock, Role
 from prefixbench.simulator.scheduler import MixedScheduler
 from prefixbench.simulator.stats import EngineStats
+from prefixbench.simulator.stepping import CacheContents, Scheduler, SchedulerOptions, StepPlan
+from prefixbench.simulator.tree_scheduler import TreeScheduler
 from prefixbench.simulator.waiting import Policy
 
 
@@ -44,19 +47,6 @@ class StepOutcome(NamedTuple):
     times: int = 1
 
 
-class CacheContents(NamedTuple):
-    """What the cache holds, and what it has lost since the engine was made.
-
-    An evicted block carried a key when it was handed out anew; the key is evicted with it unless
-    another block carries it too.
-    """
-
-    cached_blocks: int
-    cached_keys: int
-    evicted_blocks: int
-    evicted_keys: int
-
-
 class Engine:
     """A simulated inference engine under one profile.
 
@@ -76,6 +66,7 @@ class Engine:
         long_prefill_token_threshold: int = 0,
         policy: Policy | str = Policy.FCFS,
         prefix_caching: bool = True,
+        overlap: bool = True,
         cost: CostModel = CostModel.ORDER_ONLY,
         clock: Clock | None = None,
     ) -> None:
@@ -89,12 +80,12 @@ class Engine:
             long_prefill_token_threshold=long_prefill_token_threshold,
             policy=Policy(policy),
             prefix_caching=prefix_caching,
+            overlap=overlap,
         )
         self.cost = cost
         self._order_only = cost == CostModel.ORDER_ONLY
         self.clock: Clock = clock or VirtualClock()
-        make = MixedScheduler if self.profile.mixed_steps else PhasedScheduler
-        self._scheduler: PagedScheduler = make(self.profile, self.options)
+        self._scheduler = _make_scheduler(self.profile, self.options)
         self._live: dict[str, LiveRequest] = {}
         self._submitted = 0
 
@@ -104,6 +95,8 @@ class Engine:
 
     def submit(self, request: EngineRequest) -> None:
         """Queue a request; the order of submission is the order of arrival."""
+        if self.profile.role is Role.PREFILL:
+            request = replace(request, output=request.output[:1])
         live = LiveRequest(request, self._submitted)
         self._refuse_what_never_fits(live)
         self._submitted += 1
@@ -116,14 +109,15 @@ class Engine:
         With a `limit` above 1, steps that only decode and are equal to this one are taken with it,
         up to so many in all: the caller promises that nothing arrives in between.
         """
-        scheduler, pool = self._scheduler, self._scheduler.pool
-        evicted_blocks, evicted_keys = pool.evicted_blocks, pool.evicted_keys
+        scheduler = self._scheduler
+        blocks_before, keys_before = scheduler.evictions
         plan = scheduler.schedule()
         context_tokens = self._context_tokens(plan)
         scheduler.complete(plan)
         for request_id in plan.finished:
             del self._live[request_id]
-        evicted_blocks = pool.evicted_blocks - evicted_blocks
+        blocks_after, keys_after = scheduler.evictions
+        evicted_blocks = blocks_after - blocks_before
         scheduler.stats.prefix_cache.record_eviction(evicted_blocks)
         times = 1
         if limit > 1 and not evicted_blocks:
@@ -136,10 +130,10 @@ class Engine:
             finished=plan.finished,
             preempted=plan.preempted,
             evicted_blocks=evicted_blocks,
-            evicted_keys=pool.evicted_keys - evicted_keys,
-            free_blocks=None if self.options.capacity_blocks is None else pool.free_blocks,
-            running=len(scheduler.running),
-            waiting=len(scheduler.waiting),
+            evicted_keys=keys_after - keys_before,
+            free_blocks=None if self.options.capacity_blocks is None else scheduler.free_blocks,
+            running=scheduler.running_count,
+            waiting=scheduler.waiting_count,
             duration_ns=self._book(plan, context_tokens, times),
             times=times,
         )
@@ -149,10 +143,8 @@ class Engine:
         return self._scheduler.stats
 
     def cache_contents(self) -> CacheContents:
-        pool = self._scheduler.pool
-        return CacheContents(
-            pool.cached_blocks, pool.cached_keys, pool.evicted_blocks, pool.evicted_keys
-        )
+        """What the cache holds now; walks the whole cache."""
+        return self._scheduler.contents()
 
     @property
     def kv_usage(self) -> float:
@@ -161,14 +153,14 @@ class Engine:
         vLLM's `kv_cache_usage_perc` (0.10 to 0.33). 0 for a cache without limit.
         """
         capacity = self.options.capacity_blocks
-        return self._scheduler.pool.held_blocks / capacity if capacity else 0.0
+        return 1 - self._scheduler.free_blocks / capacity if capacity else 0.0
 
     def reset_prefix_cache(self) -> bool:
         """Make nothing findable; refused (False) while a request holds blocks.
 
         vLLM's `/reset_prefix_cache` (0.9 to 0.33): counters go on.
         """
-        return self._scheduler.pool.forget_all()
+        return self._scheduler.forget_all()
 
     def abort(self, request_id: str) -> bool:
         """Drop an unfinished request; False when there is none of this id."""
@@ -180,8 +172,8 @@ class Engine:
     def check_integrity(self) -> None:
         """Raise AssertionError when the engine contradicts itself; for tests, after every step."""
         self._scheduler.check_integrity()
-        held = [*self._scheduler.running, *self._scheduler.waiting]
-        assert sorted(live.request_id for live in held) == sorted(self._live)
+        lives = self._scheduler.lives()
+        assert sorted(live.request_id for live in lives) == sorted(self._live)
 
     def _context_tokens(self, plan: StepPlan) -> int:
         """KV that the step reads and writes; not worth a walk when it costs nothing."""
@@ -209,12 +201,44 @@ class Engine:
         """A request that could never run would wait forever, and all others behind it."""
         if not live.prompt_len or live.final_len == live.prompt_len:
             raise _length_error(live, "a request has at least one prompt and one output token")
-        longest = live.final_len - 1
-        capacity = self.options.capacity_blocks
-        if capacity is not None and longest > capacity * self.options.block_size:
+        options = self.options
+        # A tree engine admits only what leaves a page free beside whole pages for the prompt.
+        longest = live.final_len
+        longest += 2 * options.block_size if self.profile.cache is CacheKind.TREE else -1
+        capacity = options.capacity_blocks
+        if capacity is not None and longest > capacity * options.block_size:
             raise _length_error(live, f"{longest} tokens do not fit into {capacity} blocks")
-        if not self.options.chunked_prefill and longest > self.options.max_num_batched_tokens:
+        if not options.chunked_prefill and longest > options.max_num_batched_tokens:
             raise _length_error(live, f"{longest} tokens do not fit into one step, unchunked")
+
+
+_POLICIES = {
+    CacheKind.BLOCKS: (Policy.FCFS, Policy.PRIORITY),
+    CacheKind.TREE: (Policy.FCFS, Policy.LPM, Policy.DFS_WEIGHT),
+}
+
+
+def _make_scheduler(profile: EngineProfile, options: SchedulerOptions) -> Scheduler:
+    policies = _POLICIES.get(profile.cache, ())
+    if not policies or profile.partial_block is PartialBlock.HITS:
+        raise _unsupported(profile, "is described in the table and not simulated", "engine_profile")
+    if options.policy not in policies or (
+        not profile.mixed_steps and options.policy is Policy.PRIORITY
+    ):
+        raise _unsupported(profile, f"has no policy {options.policy}", "policy")
+    if profile.cache is CacheKind.TREE:
+        if profile.role is Role.DECODE:
+            raise _unsupported(profile, "is simulated for paged engines only", "engine_profile")
+        return TreeScheduler(profile, options)
+    return (MixedScheduler if profile.mixed_steps else PhasedScheduler)(profile, options)
+
+
+def _unsupported(profile: EngineProfile, reason: str, field: str) -> ConfigError:
+    return ConfigError(
+        f"profile {profile.name} {reason}",
+        context=ErrorContext(stage=Stage.SIMULATE, field=field),
+        hint="vllm-0.33, vllm-ascend-0.23, sglang-0.5, mindie, nano-vllm and ideal are simulated",
+    )
 
 
 def _length_error(live: LiveRequest, message: str) -> LengthError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain
 
 from prefixbench.simulator.block_keys import BlockKeys, Key
@@ -23,60 +22,11 @@ from prefixbench.simulator.rules import (
     PartialBlock,
     PublishPoint,
     Readmission,
+    Role,
 )
 from prefixbench.simulator.stats import EngineStats, PrefixCacheStats
-from prefixbench.simulator.waiting import Policy, waiting_queue
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerOptions:
-    """What an operator sets when the engine starts; counts are tokens unless named otherwise."""
-
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    block_size: int
-    capacity_blocks: int | None
-    chunked_prefill: bool = True
-    long_prefill_token_threshold: int = 0
-    policy: Policy = Policy.FCFS
-    prefix_caching: bool = True
-
-
-class StepPlan:
-    """What a step decides and what comes of it. Hits are tokens found cached at an admission."""
-
-    __slots__ = (
-        "decoded_tokens", "finished", "hits", "lives", "preempted", "resume_hits", "sampled",
-        "scheduled",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.lives: list[LiveRequest] = []
-        self.scheduled: dict[str, int] = {}
-        self.hits: dict[str, int] = {}
-        self.resume_hits: dict[str, int] = {}
-        self.preempted: list[str] = []
-        self.sampled: list[str] = []
-        self.finished: list[str] = []
-        self.decoded_tokens = 0
-
-    def add(self, live: LiveRequest, tokens: int) -> None:
-        self.lives.append(live)
-        self.scheduled[live.request_id] = tokens
-
-    def drop(self, live: LiveRequest) -> int:
-        """Take back what a preempted request was given in this step; returns these tokens."""
-        tokens = self.scheduled.pop(live.request_id, 0)
-        if tokens:
-            self.lives.remove(live)
-        return tokens
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether all who were scheduled decoded, and nobody came, went or was pushed back."""
-        return self.decoded_tokens == len(self.lives) and not (
-            self.hits or self.resume_hits or self.preempted or self.finished
-        )
+from prefixbench.simulator.stepping import CacheContents, SchedulerOptions, StepPlan
+from prefixbench.simulator.waiting import waiting_queue
 
 
 class PagedScheduler(ABC):
@@ -104,6 +54,32 @@ class PagedScheduler(ABC):
         )
         # Tokens of a prompt that never hit.
         self._kept_back = 1 if profile.last_token is LastToken.COMPUTED else 0
+
+    @property
+    def running_count(self) -> int:
+        return len(self.running)
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self.waiting)
+
+    @property
+    def free_blocks(self) -> int:
+        return self.pool.free_blocks
+
+    @property
+    def evictions(self) -> tuple[int, int]:
+        return self.pool.evicted_blocks, self.pool.evicted_keys
+
+    def lives(self) -> list[LiveRequest]:
+        return [*self.running, *self.waiting]
+
+    def contents(self) -> CacheContents:
+        pool = self.pool
+        return CacheContents(pool.cached_blocks, pool.cached_keys, *self.evictions)
+
+    def forget_all(self) -> bool:
+        return self.pool.forget_all()
 
     @abstractmethod
     def schedule(self) -> StepPlan:
@@ -161,13 +137,12 @@ class PagedScheduler(ABC):
 
     def check_integrity(self) -> None:
         """Blocks and requests agree, between two steps."""
-        lives = [*self.running, *self.waiting]
+        lives = self.lives()
         for live in lives:
             held = len(live.blocks) + live.keyless_blocks
             assert live.keyless_blocks >= 0
             assert live.computed_len <= held * self._block_size + self._roomless
             assert live.computed_len < live.known_len < live.final_len
-        assert len(self.running) <= self.options.max_num_seqs
         self.pool.check_integrity((live.blocks, live.keyless_blocks) for live in lives)
 
     # Looking up.
@@ -193,7 +168,7 @@ class PagedScheduler(ABC):
 
     def _forget_unused_keys(self) -> None:
         """Keep the memory for block identities in proportion to what is cached and wanted."""
-        wanted = [live.keys for live in (*self.running, *self.waiting) if live.keys]
+        wanted = [live.keys for live in self.lives() if live.keys]
         self._keys.forget_all_but(chain(self.pool.keys(), *wanted))
 
     # Counting.
@@ -227,14 +202,19 @@ class PagedScheduler(ABC):
         whole, free = self._blocks_for(length), self.pool.free_blocks
         return whole <= free or whole - len(found) + self.pool.idle_count(found) <= free
 
-    def _start(self, live: LiveRequest, found: list[Block]) -> int:
-        """Hold the found blocks for a request; returns how many of its tokens they hold."""
-        self.pool.hold(found)
-        hit = len(found) * self._block_size
-        live.blocks = found
+    def _len_at_start(self, live: LiveRequest, found: list[Block]) -> int:
+        """Tokens that need not be computed when the request starts with these found blocks."""
+        if self._profile.role is Role.DECODE and not live.admissions:
+            return live.known_len - 1
         # Where all tokens may hit, the last one is computed again, into the block that holds it.
-        live.computed_len = min(hit, live.known_len - 1)
-        return hit
+        return min(len(found) * self._block_size, live.known_len - 1)
+
+    def _start(self, live: LiveRequest, found: list[Block], plan: StepPlan) -> None:
+        """Hold the found blocks for a request and record its admission."""
+        live.computed_len = self._len_at_start(live, found)
+        self._record_admission(live, len(found) * self._block_size, plan)
+        self.pool.hold(found)
+        live.blocks = found
 
     def _grow(self, live: LiveRequest, end: int) -> bool:
         """Give the request blocks for its first `end` tokens, and publish what the step fills.

@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
-from prefixbench.simulator.paged import PagedScheduler, StepPlan
+from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.request import LiveRequest
+from prefixbench.simulator.stepping import StepPlan
 
 
 class PhasedScheduler(PagedScheduler):
@@ -39,17 +40,17 @@ class PhasedScheduler(PagedScheduler):
         """Schedule a part of the first waiting request; returns its tokens, 0 if it must wait."""
         starts = not live.blocks and not live.keyless_blocks
         found = self._look_up(live) if starts else []
-        hit = len(found) * self._block_size if starts else live.computed_len
-        tokens = live.known_len - hit
+        start = self._len_at_start(live, found) if starts else live.computed_len
+        tokens = live.known_len - start
         if tokens > budget and plan.lives:
             return 0
         if starts:
             if not self._has_room(found, live.known_len):
                 return 0
-            self._record_admission(live, self._start(live, found), plan)
+            self._start(live, found, plan)
             self._grow(live, live.known_len)
         tokens = min(tokens, budget)
-        if hit + tokens == live.known_len:
+        if start + tokens == live.known_len:
             self.waiting.remove_first()
             self.running.append(live)
         plan.add(live, tokens)

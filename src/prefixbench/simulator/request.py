@@ -59,6 +59,9 @@ class LiveRequest:
         return (self.request.priority, self.number)
 
     @property
-    def decodes(self) -> bool:
-        """Whether all but the last generated token is computed."""
-        return self.known_len > self.prompt_len and self.computed_len == self.known_len - 1
+    def output_len(self) -> int:
+        return self.known_len - self.prompt_len
+
+    @property
+    def missing_outputs(self) -> int:
+        return self.final_len - self.known_len

@@ -15,9 +15,10 @@ One step:
 
 from __future__ import annotations
 
-from prefixbench.simulator.paged import PagedScheduler, StepPlan
+from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.request import LiveRequest
 from prefixbench.simulator.rules import PublishPoint
+from prefixbench.simulator.stepping import StepPlan
 from prefixbench.simulator.waiting import Policy
 
 
@@ -43,6 +44,10 @@ class MixedScheduler(PagedScheduler):
         if self._profile.publish is PublishPoint.STEP_END:
             self._publish_scheduled(plan)
         super().complete(plan)
+
+    def check_integrity(self) -> None:
+        super().check_integrity()
+        assert len(self.running) <= self.options.max_num_seqs
 
     def _publish_scheduled(self, plan: StepPlan) -> None:
         for live, tokens in zip(plan.lives, plan.scheduled.values(), strict=True):
@@ -107,18 +112,18 @@ class MixedScheduler(PagedScheduler):
     def _admit(self, live: LiveRequest, plan: StepPlan) -> bool:
         """Start (or restart) the first waiting request if a part of it fits into this step."""
         found = self._look_up(live)
-        hit = min(len(found) * self._block_size, live.known_len - 1)
-        tokens = min(live.known_len - hit, self._chunk_limit)
+        start = self._len_at_start(live, found)
+        tokens = min(live.known_len - start, self._chunk_limit)
         if tokens > self._budget and not self.options.chunked_prefill:
             return False
         tokens = min(tokens, self._budget)
-        reserved = live.known_len if self._profile.reserve_whole_prompt else hit + tokens
+        reserved = live.known_len if self._profile.reserve_whole_prompt else start + tokens
         if not self._has_room(found, reserved):
             return False
         self.waiting.remove_first()
         self.running.append(live)
-        self._record_admission(live, self._start(live, found), plan)
-        self._grow(live, live.computed_len + tokens)
+        self._start(live, found, plan)
+        self._grow(live, start + tokens)
         plan.add(live, tokens)
         self._budget -= tokens
         return True

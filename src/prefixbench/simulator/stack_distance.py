@@ -36,15 +36,17 @@ class ChainRequest:
 
 
 def chain_requests(plans: Iterable[RequestPlan], block_size: int) -> Iterator[ChainRequest]:
-    """The plans of one cache in full blocks; a partial last block counts nowhere.
+    """The plans of one cache in full blocks, the answers included.
 
-    Groups share nothing here: a head of whole blocks that all groups share is not represented.
+    A partial last block counts nowhere, and of an answer's last token nothing is stored. Groups
+    share nothing here: a head of whole blocks that all groups share is not represented.
     """
     groups: dict[str, int] = {}
     for plan in plans:
         group = groups.setdefault(plan.prefix_group_id, len(groups))
         shared = plan.planned_prefix_len // block_size
-        yield ChainRequest(group, shared, plan.input_len // block_size - shared)
+        stored = plan.input_len + max(plan.output_len, 1) - 1
+        yield ChainRequest(group, shared, stored // block_size - shared)
 
 
 @dataclass(slots=True)
@@ -71,6 +73,11 @@ class LruChains:
         self._runs: defaultdict[int, deque[_Run]] = defaultdict(deque)
         # Requests that still own blocks, oldest first: number, group, own blocks left.
         self._owners: deque[list[int]] = deque()
+
+    def depth(self, group: int) -> int:
+        """Blocks of the group's chain that are cached."""
+        runs = self._runs.get(group)
+        return runs[0].end if runs else 0
 
     def serve(self, request: ChainRequest) -> int:
         """Blocks of the request that are found; then it is stored and the oldest blocks go."""

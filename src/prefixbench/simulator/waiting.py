@@ -16,6 +16,8 @@ class Policy(StrEnum):
 
     FCFS = "fcfs"
     PRIORITY = "priority"
+    LPM = "lpm"
+    DFS_WEIGHT = "dfs-weight"
 
 
 class WaitingQueue(Protocol):
