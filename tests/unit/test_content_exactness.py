@@ -8,7 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from content_samples import builtin_tokenizer, columns_of, deepseek_tokenizer, gsm8k_file
+from content_samples import (
+    builtin_tokenizer,
+    columns_of,
+    deepseek_tokenizer,
+    gsm8k_file,
+    prompt_text,
+)
 from prefixbench.content.atoms import Boundary, atoms_of, parse_separator
 from prefixbench.content.certificate import require_exact_text, scan_vocabulary
 from prefixbench.content.compose import Composer
@@ -31,7 +37,13 @@ def unigram(*extra_pieces: str) -> Tokenizer:
     definition: dict[str, Any] = {
         "version": "1.0",
         "added_tokens": [],
-        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Prepend", "prepend": "▁"},
+                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+            ],
+        },
         "pre_tokenizer": None,
         "decoder": {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
         "model": {"type": "Unigram", "unk_id": 0, "vocab": scored, "byte_fallback": False},
@@ -108,6 +120,28 @@ def test_a_vocabulary_that_joins_lines_only_fails_that_class() -> None:
     with pytest.raises(TokenizerError, match="line boundaries"):
         build_pool(tokenizer, TextSource(corpus, "\n\n"))
     assert build_pool(tokenizer, TextSource(corpus, " ")).suffix_ring.sample_count == 3
+
+
+@pytest.mark.parametrize("separator", [" ", "\n\n"])
+def test_a_tokenizer_without_word_splits_stays_exact(separator: str) -> None:
+    """Sentence pieces: a dummy space before the text, and no split at spaces."""
+    tokenizer = unigram("▁bake", "an")
+    corpus = own_corpus(*(long_text(start) for start in range(9)))
+    pool = build_pool(tokenizer, TextSource(corpus, separator))
+    frame = make_frame(tokenizer)
+    rows = [(number % 2, 30 + 11 * number, [0, 20, 25][number % 3]) for number in range(30)]
+    composer = Composer(pool, frame, columns_of(rows, frame), ContentLabels())
+    for number, (_, input_len, _) in enumerate(rows):
+        ids = composer.prompt_ids(number).tolist()
+        assert len(ids) == input_len
+        assert tokenizer.encode(prompt_text(composer, number)) == ids
+
+
+def test_white_space_that_splits_otherwise_at_the_end_stays_exact() -> None:
+    """The built-in tokenizer reads two newlines as one token only where a text ends."""
+    tokenizer = builtin_tokenizer()
+    assert len(tokenizer.encode("\n\n")) == 1
+    assert len(tokenizer.encode("\n\nThe")) == 3
 
 
 def test_pieces_of_wide_spaces_are_no_offence() -> None:

@@ -6,7 +6,7 @@ both agree. After that no prompt needs the tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -21,14 +21,13 @@ from prefixbench.content.certificate import (
     scan_vocabulary,
 )
 from prefixbench.content.corpus import Corpus
+from prefixbench.content.encoder import AtomEncoder
 from prefixbench.content.ring import TextRing
 from prefixbench.content.tape import Tape, escape, offsets_of
 from prefixbench.content.tokenizer import TokenizerProtocol
 from prefixbench.content.words import (
-    OPENING_WORD,
     WordAtom,
     Words,
-    opening_words,
     part_words,
     word_atoms,
 )
@@ -42,7 +41,6 @@ from prefixbench.core.errors import (
 #: A corpus with fewer tokens cannot vary one request from the next.
 FEWEST_TOKENS = 100
 
-_BATCH = 1_024
 _BRIDGE_WORD = " then"
 
 
@@ -126,10 +124,10 @@ def _build_ring(
     if exact_text:
         require_exact_text(certificate, separator.boundary)
     _reject_added_tokens(source.separator, tokenizer)
-    encoder = _AtomEncoder(tokenizer)
+    encoder = AtomEncoder(tokenizer)
     samples = _Samples(tokenizer, source.corpus, separator, encoder, exact_text)
     guard = samples.guard_counts()
-    bridges = _bridges(tokenizer, separator) if exact_text else _no_bridges()
+    bridges = _bridges(tokenizer, separator, encoder) if exact_text else _no_bridges()
     ring = _ring_of(samples, encoder, bridges)
     if ring.token_count < FEWEST_TOKENS:
         raise CorpusError(
@@ -160,40 +158,6 @@ def _speller(tokens: tuple[str, ...]) -> Callable[[str], bool]:
     return spells
 
 
-class _AtomEncoder:
-    """Ids of atoms, each encoded once, behind the opening word (and a newline where it has one)."""
-
-    def __init__(self, tokenizer: TokenizerProtocol) -> None:
-        self._tokenizer = tokenizer
-        self._leads = {False: OPENING_WORD, True: f"{OPENING_WORD}\n"}
-        self._lead_ids = {line: tokenizer.encode(lead) for line, lead in self._leads.items()}
-        self.numbers: dict[str, int] = {}
-        self.rows: list[list[int]] = []
-
-    def learn(self, atoms: Sequence[str]) -> None:
-        """Give a number to each atom that is new, and encode it."""
-        new = [atom for atom in dict.fromkeys(atoms) if atom not in self.numbers]
-        self.rows.extend(self.encode_batch(new))
-        for atom in new:
-            self.numbers[atom] = len(self.numbers)
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of texts that begin at a safe boundary; a row is empty if the lead does not hold."""
-        lines = [starts_line(text) for text in texts]
-        rows: list[list[int]] = []
-        for start in range(0, len(texts), _BATCH):
-            batch = texts[start : start + _BATCH]
-            led = [
-                self._leads[line] + text for line, text in zip(lines[start:], batch, strict=False)
-            ]
-            rows.extend(self._tokenizer.encode_batch(led))
-        return [self._without_lead(ids, line) for ids, line in zip(rows, lines, strict=True)]
-
-    def _without_lead(self, ids: list[int], line: bool) -> list[int]:
-        lead = self._lead_ids[line]
-        return ids[len(lead) :] if ids[: len(lead)] == lead else []
-
-
 class _Samples:
     """The usable texts of a corpus as numbers of atoms, and why the others are not."""
 
@@ -202,7 +166,7 @@ class _Samples:
         tokenizer: TokenizerProtocol,
         corpus: Corpus,
         separator: Separator,
-        encoder: _AtomEncoder,
+        encoder: AtomEncoder,
         exact_text: bool,
     ) -> None:
         self._corpus = corpus
@@ -213,7 +177,7 @@ class _Samples:
         self._collect(tokenizer.added_token_texts, separator, encoder)
 
     def _collect(
-        self, forbidden: tuple[str, ...], separator: Separator, encoder: _AtomEncoder
+        self, forbidden: tuple[str, ...], separator: Separator, encoder: AtomEncoder
     ) -> None:
         split: list[tuple[int, list[str]]] = []
         spells_one_of = _speller(forbidden)
@@ -248,7 +212,7 @@ class _Samples:
         )
 
 
-def _ring_of(samples: _Samples, encoder: _AtomEncoder, bridges: tuple[Tape, Tape]) -> TextRing:
+def _ring_of(samples: _Samples, encoder: AtomEncoder, bridges: tuple[Tape, Tape]) -> TextRing:
     texts = list(encoder.numbers)
     escaped = [escape(text) for text in texts]
     numbers = list(chain.from_iterable(samples.atoms))
@@ -269,25 +233,22 @@ def _no_bridges() -> tuple[Tape, Tape]:
     return Tape.of([[]], [b""]), Tape.of([[]], [b""])
 
 
-def _bridges(tokenizer: TokenizerProtocol, separator: Separator) -> tuple[Tape, Tape]:
+def _bridges(
+    tokenizer: TokenizerProtocol, separator: Separator, encoder: AtomEncoder
+) -> tuple[Tape, Tape]:
     """Entry and exit of stretches that begin or end behind a newline."""
     if separator.boundary is Boundary.WORD:
         return _no_bridges()
-    atoms = {atom.text: atom for atom in word_atoms(tokenizer)}
-    word = atoms.get(_BRIDGE_WORD) or next(reversed(atoms.values()))
-    leave = opening_words(tokenizer)[0]
-    enter = f"{word.text}{separator.tail}"
-    head = tokenizer.encode(OPENING_WORD)
-    entered = tokenizer.encode(f"{OPENING_WORD}{enter}")
-    whole = tokenizer.encode(f"{OPENING_WORD}{enter}{leave}{word.text}")
-    leave_ids = whole[len(entered) : -1]
-    if whole[: len(entered)] != entered or whole[-1] != word.id or len(leave_ids) != 1:
+    words = [atom.text for atom in word_atoms(tokenizer)]
+    enter = (_BRIDGE_WORD if _BRIDGE_WORD in words else words[-1]) + separator.tail
+    (entry_ids,) = encoder.encode_batch([enter])
+    if not entry_ids:
         raise ConfigError(
             f"tokenizer {tokenizer.name!r} cannot keep this separator apart from the text",
             context=ErrorContext(stage=Stage.CONTENT, field="suffix.separator"),
             hint='use one space: " "',
         )
     return (
-        Tape.of([entered[len(head) :]], [escape(enter)]),
-        Tape.of([leave_ids], [escape(leave)]),
+        Tape.of([entry_ids], [escape(enter)]),
+        Tape.of([encoder.exit_ids], [escape(encoder.exit_word)]),
     )

@@ -99,7 +99,7 @@ def _whole_words() -> list[str]:
     words = problem_words()
     numbers = [str(number) for number in range(100)]
     bare = [word for word in words if word[0].isupper()]
-    bare += [*numbers, ">>", "####"]
+    bare += [*numbers, ">>", "####", "\n\n"]
     return ["The", *bare, *(f" {word}" for word in (*words, *numbers, "=", "<<"))]
 
 
