@@ -41,8 +41,8 @@ def test_one_prompt_reads_like_this() -> None:
     frame = text_frame()
     composer = Composer(builtin_pool(), frame, columns_of([(0, 64, 24)], frame), LABELS)
     assert composer.prompt_json(0).decode() == (
-        "The boge workshop come then\\n\\nInes keeps a small list of everything that is needed at the"
-        " station. In one team jufada hajosi buys have bricks boxes others came much museum must"
-        " much rides ones pours all then\\n\\nA bus stops near the market on Wednesday, and Ben gets"
-        " off. Ben plants 20 rows of tulips."
+        "The boge workshop come then\\n\\nInes keeps a small list of everything that is needed at"
+        " the station. In one team jufada hajosi buys have bricks boxes others came much museum"
+        " must much rides ones pours all then\\n\\nA bus stops near the market on Wednesday, and"
+        " Ben gets off. Ben plants 20 rows of tulips."
     )
