@@ -9,7 +9,7 @@ whole and compares it with its atoms.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -74,6 +74,17 @@ class Certificate:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"result": "pass" if self.passed else "fail"}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Certificate:
+        """The certificate that `to_json` wrote."""
+        scans = {
+            name: ClassScan(data[name]["offending_count"], tuple(data[name]["offending_pieces"]))
+            for name in ("word", "line")
+        }
+        guards = tuple(GuardCounts(**guard) for guard in data["guards"])
+        plain = {key: value for key, value in data.items() if key != "result"}
+        return cls(**plain | scans | {"guards": guards})
 
 
 def scan_vocabulary(tokenizer: TokenizerProtocol) -> Certificate:
