@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from cache_oracles import ListPool, LruBlocks
 from prefixbench.core.records import RequestPlan
 from prefixbench.simulator.engine import Engine
-from prefixbench.simulator.planned import closed_loop_hits, engine_requests
 from prefixbench.simulator.request import EngineRequest
 from prefixbench.simulator.stack_distance import (
     ChainRequest,
@@ -22,6 +21,7 @@ from prefixbench.simulator.stack_distance import (
 )
 from prefixbench.simulator.tokens import TokenRuns
 from prefixbench.simulator.watermark import simulate_prefix_cache_watermarks
+from simulated import closed_loop_hits, engine_requests
 
 BLOCK = 4
 GROUPS = st.integers(0, 2)

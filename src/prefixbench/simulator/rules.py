@@ -1,15 +1,16 @@
 """The rules of one engine version as data.
 
 A profile is what differs between engines; the code that follows the rules is one simulator. The
-rows stand in `profile`, each value with where it comes from.
+rows stand in `vllm_profiles` and `other_profiles`, each value with where it comes from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
 from prefixbench.core.records import CacheScope
 
@@ -154,3 +155,13 @@ class EngineProfile:
         """Every rule by name, plain, as the printed table and `--json` show it."""
         rules = [rule.name for rule in fields(self) if rule.name != "notes"]
         return {name: getattr(self, name) for name in rules}
+
+
+def profile_row(notes: Mapping[str, str], **values: Any) -> EngineProfile:
+    """A row of the table with the sources of its values."""
+    return EngineProfile(**values, notes=MappingProxyType(dict(notes)))
+
+
+def next_row(base: EngineProfile, notes: Mapping[str, str], **changes: Any) -> EngineProfile:
+    """A row that differs from another one in what is given; other notes are inherited."""
+    return replace(base, **changes, notes=MappingProxyType({**base.notes, **notes}))
