@@ -8,7 +8,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from prefixbench.cli.tables import bar, plain_table
 from prefixbench.explain.wording import count, percent, plural, points, readable
@@ -63,7 +63,8 @@ def _print_curve(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
 
 def print_profiles(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Print one line a profile, with the rules that matter most."""
-    table = Table("profile", "versions", *map(readable, _SHOWN_RULES), box=box.SIMPLE)
+    names = Column("profile", no_wrap=True)
+    table = Table(names, "versions", *map(readable, _SHOWN_RULES), box=box.SIMPLE)
     for row in rows:
         rules = (escape(str(row[rule])) for rule in _SHOWN_RULES)
         table.add_row(escape(row["name"]), escape(f"{row['engine']} {row['versions']}"), *rules)

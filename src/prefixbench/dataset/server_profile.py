@@ -59,7 +59,7 @@ def statement_of_arguments(text: str) -> ServerStatement:
     """
     words = _words(text)
     given = None
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         if name.lstrip("-").replace("_", "-") in BLOCK_SIZE_PARAMETERS:
             given = value if equals else following

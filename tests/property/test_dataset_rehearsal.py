@@ -1,0 +1,186 @@
+"""A data set played on a simulated engine against an unlimited cache that reads tokens."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oracles import ToyRequest, served_hits
+from prefixbench.core.version import FORMAT_VERSION
+from prefixbench.dataset.reader import DatasetReader
+from prefixbench.dataset.rehearsal import Rehearsal, hits_by_capacity, rehearse
+from prefixbench.simulator.engine import Engine
+
+BLOCK = 4
+SHORTEST, LONGEST = 10, 60
+
+
+@st.composite
+def toy_requests(draw: st.DrawFn, head: int) -> list[ToyRequest]:
+    count = draw(st.integers(1, 12))
+    requests = []
+    for _ in range(count):
+        input_len = draw(st.integers(SHORTEST, LONGEST))
+        requests.append(
+            ToyRequest(
+                cache=draw(st.integers(0, 1)),
+                group=draw(st.integers(0, 2)),
+                input_len=input_len,
+                prefix_len=draw(st.integers(head, input_len - 1)),
+            )
+        )
+    return requests
+
+
+def written(
+    folder: Path,
+    requests: Sequence[ToyRequest],
+    *,
+    head: int = 0,
+    warm: dict[int, int] | None = None,
+    salts: dict[int, str] | None = None,
+    **order: Any,
+) -> DatasetReader:
+    """A data set on disk as far as a rehearsal reads it."""
+    depths = warm or {}
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "dataset_id": "toy",
+        "status": "complete",
+        "hit_granularity": BLOCK,
+        "head_len": head,
+        "warmed": warm is not None,
+        "routing": {"cache_scope": "dp_local"},
+        "groups": [{"id": f"g{g}", "master_prefix_len": depths.get(g, 0)} for g in range(3)],
+        "config": {
+            "request_order": {"preserve_group_dependency": False, "leaders": "none"} | order
+        },
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    rows, metadata = [], []
+    for place, request in enumerate(requests):
+        salt = (salts or {}).get(request.group)
+        rows.append({"request_id": f"r{place}"} | ({"cache_salt": salt} if salt else {}))
+        metadata.append(
+            {
+                "request_id": f"r{place}",
+                "prefix_group_id": f"g{request.group}",
+                "order_index": place,
+                "input_len": request.input_len,
+                "output_len": 2,
+                "planned_prefix_len": request.prefix_len,
+                "divergence_len": 1,
+                "suffix_len": request.input_len - request.prefix_len - 1,
+                "planned_dp_id": request.cache,
+                "planned_instance_id": 0,
+            }
+        )
+    for name, lines in (("data.jsonl", rows), ("request_metadata.jsonl", metadata)):
+        (folder / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return DatasetReader(folder)
+
+
+def played(dataset: DatasetReader, profile: str = "vllm-0.33", **settings: Any) -> Rehearsal:
+    capacity = settings.pop("capacity_blocks", None)
+    return rehearse(dataset, lambda: Engine(profile, capacity, block_size=BLOCK), **settings)
+
+
+def hits_of_groups(requests: Sequence[ToyRequest], hits: Sequence[int]) -> dict[str, int]:
+    sums: Counter[str] = Counter({f"g{request.group}": 0 for request in requests})
+    for request, hit in zip(requests, hits, strict=True):
+        sums[f"g{request.group}"] += hit
+    return dict(sums)
+
+
+@given(st.data(), st.sampled_from([0, 3, 9]), st.integers(1, 5))
+def test_an_engine_without_limit_hits_what_a_token_cache_hits(
+    data: st.DataObject, head: int, concurrency: int
+) -> None:
+    """vLLM publishes when it schedules, so the number on their way changes nothing there."""
+    requests = data.draw(toy_requests(head))
+    expected = hits_of_groups(requests, served_hits(requests, block=BLOCK, head=head))
+    with TemporaryDirectory() as folder:
+        dataset = written(Path(folder), requests, head=head)
+        found = played(dataset, concurrency=concurrency)
+    assert {name: tally.hits for name, tally in found.by_group.items()} == expected
+    assert found.tally.queries == sum(request.input_len for request in requests)
+
+
+@given(st.data(), st.sampled_from([0, 9]))
+def test_a_warmed_cache_holds_every_master_prefix(data: st.DataObject, head: int) -> None:
+    requests = data.draw(toy_requests(head))
+    depths = dict.fromkeys(range(3), head)
+    for request in requests:
+        depths[request.group] = max(depths[request.group], request.prefix_len)
+    domains = dict.fromkeys((request.cache, request.group) for request in requests)
+    warm_up = [ToyRequest(cache, g, depths[g] + 1, depths[g]) for cache, g in domains]
+    hits = served_hits([*warm_up, *requests], block=BLOCK, head=head)[len(warm_up) :]
+    with TemporaryDirectory() as folder:
+        found = played(written(Path(folder), requests, head=head, warm=depths))
+    assert {name: tally.hits for name, tally in found.by_group.items()} == hits_of_groups(
+        requests, hits
+    )
+
+
+SAME = [ToyRequest(cache=0, group=0, input_len=20, prefix_len=16)] * 3
+
+
+def test_a_cache_that_shows_blocks_late_loses_hits_to_concurrency(tmp_path: Path) -> None:
+    dataset = written(tmp_path, SAME)
+    assert played(dataset, "nano-vllm").tally.hits == 32
+    assert played(dataset, "nano-vllm", concurrency=3).tally.hits == 0
+
+
+def test_waiting_for_the_predecessor_saves_them(tmp_path: Path) -> None:
+    dataset = written(tmp_path, SAME, preserve_group_dependency=True)
+    assert played(dataset, "nano-vllm", concurrency=3).tally.hits == 32
+
+
+def test_waiting_for_the_leader_saves_them_too(tmp_path: Path) -> None:
+    dataset = written(tmp_path, SAME, leaders="barrier")
+    assert played(dataset, "nano-vllm", concurrency=3).tally.hits == 32
+
+
+def test_groups_with_different_salts_do_not_share_the_head(tmp_path: Path) -> None:
+    requests = [ToyRequest(0, group, 20, 16) for group in (0, 1)]
+    shared = written(tmp_path, requests, head=8)
+    assert played(shared).tally.hits == 8
+    salted = written(tmp_path, requests, head=8, salts={1: "own"})
+    assert played(salted).tally.hits == 0
+
+
+def test_a_small_cache_evicts(tmp_path: Path) -> None:
+    requests = [ToyRequest(0, group, 20, 16) for group in (0, 1, 0, 1)]
+    dataset = written(tmp_path, requests)
+    assert played(dataset).tally.hits == 32
+    tight = played(dataset, capacity_blocks=6)
+    assert tight.tally.hits < 32
+    assert tight.evicted_blocks > 0
+
+
+def test_the_curve_ends_at_the_capacity_that_loses_nothing(tmp_path: Path) -> None:
+    requests = [ToyRequest(0, group, 20, 16) for group in (0, 1, 0, 1)]
+    curve = hits_by_capacity(written(tmp_path, requests))
+    capacities = list(curve)
+    assert capacities == sorted(capacities)
+    # Two groups of four blocks and one own block of the other group lie before a block's reuse.
+    assert capacities[-1] == 9
+    assert curve[9].hits == 32
+    assert curve[8].hits < 32
+    assert curve[9].queries == 80
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_every_request_is_played_once(tmp_path: Path, concurrency: int) -> None:
+    requests = [ToyRequest(place % 2, place % 3, 20, 8) for place in range(10)]
+    found = played(written(tmp_path, requests), concurrency=concurrency)
+    assert found.tally.queries == 200
+    assert found.preemptions == 0
