@@ -9,10 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import ClientSession
+from aiohttp import ClientSession, ClientTimeout
 from prometheus_client.parser import text_string_to_metric_families
 
 from prefixbench.server.app import ServeOptions, running_server
+
+#: A server that never answers fails its test, it does not stop the suite.
+TIMEOUT = ClientTimeout(total=30)
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -91,7 +94,10 @@ class Client:
 async def served(**options: Any) -> AsyncIterator[Client]:
     """A server that does not wait, unless a time scale is given, and a client for it."""
     fields = {"time_scale": 0.0, "block_size": 16, **options}
-    async with running_server(ServeOptions(**fields)) as url, ClientSession() as session:
+    async with (
+        running_server(ServeOptions(**fields)) as url,
+        ClientSession(timeout=TIMEOUT) as session,
+    ):
         yield Client(url, session)
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from signal import SIGTERM
+from subprocess import PIPE, Popen
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from aiohttp import ClientSession
@@ -20,6 +24,19 @@ async def test_time_passes_as_the_scale_says() -> None:
         start = loop.time()
         await client.complete(token_prompt(64), max_tokens=100)
         assert 100 * 0.005 / 20 <= loop.time() - start < 100 * 0.005
+
+
+def test_a_process_tells_its_address_and_ends_at_a_signal() -> None:
+    program = "from prefixbench.server.app import *; serve(ServeOptions())"
+    with Popen([sys.executable, "-c", program], stdout=PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        url = line.removeprefix("listening on ").strip()
+        with urlopen(url + "/health", timeout=10) as answer:
+            assert answer.status == 200
+        process.send_signal(SIGTERM)
+        assert process.stdout.read() == ""
+        assert process.wait(timeout=10) == 0
 
 
 async def test_two_servers_cannot_share_a_port() -> None:

@@ -7,9 +7,11 @@ measured on vLLM 0.32 and 0.33.
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
+from oracles import BlockCache
 from serving import served, token_prompt
 
 
@@ -194,3 +196,19 @@ async def test_labels_state_the_cache() -> None:
             assert row["num_gpu_blocks"] == "100"
             assert row["enable_prefix_caching"] == "True"
             assert row["prefix_caching_hash_algo"] == "sha256"
+
+
+async def test_hits_are_those_of_an_unlimited_block_cache_for_each_salt() -> None:
+    draw = random.Random(7)
+    oracles = {salt: BlockCache(16) for salt in ("x", "y", None)}
+    trunks = [token_prompt(200, start) for start in (0, 1000)]
+    found, expected = [], []
+    async with served() as client:
+        for number in range(80):
+            shared = draw.choice(trunks)[: draw.randrange(200)]
+            prompt = shared + token_prompt(draw.randrange(1, 60), 2000 + 100 * number)
+            salt = draw.choice(list(oracles))
+            found.append(await client.cached(prompt, cache_salt=salt))
+            expected.append(oracles[salt].serve(prompt))
+    assert found == expected
+    assert len(set(found)) > 5

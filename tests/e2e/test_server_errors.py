@@ -70,6 +70,17 @@ async def test_the_longest_request_fits_and_one_token_more_does_not() -> None:
         await client.post("/v1/completions", {"prompt": [1] * 60, "max_tokens": 5}, status=400)
 
 
+async def test_a_prompt_that_the_engine_cannot_hold_takes_its_neighbours_back() -> None:
+    """A radix cache needs a page beside a request, which the context length does not show."""
+    async with served(profile="sglang-0.5", block_size=1, capacity_blocks=64) as client:
+        body = {"prompt": [[1, 2, 3], [1] * 60], "max_tokens": 4}
+        error = (await client.post("/v1/completions", body, status=400))["error"]
+        assert error["param"] == "prompt"
+        assert await client.metric("vllm:num_requests_running") == 0
+        assert await client.metric("vllm:num_requests_waiting") == 0
+        assert (await client.complete([1] * 50, max_tokens=4))["usage"]["completion_tokens"] == 4
+
+
 async def test_ids_outside_the_vocabulary_cannot_be_read() -> None:
     async with served() as client:
         error = (await client.post("/detokenize", {"tokens": [10**9]}, status=400))["error"]
@@ -136,7 +147,7 @@ async def test_an_unexpected_error_is_an_answer_and_an_event_without_its_text(
     async with served() as client:
         error = await client.post("/v1/completions", {"prompt": "a"}, status=500)
     assert error["error"]["type"] == "InternalServerError"
-    assert "request.failed kind=ValueError" in caplog.text
+    assert "request.failed kind=ValueError where=test_server_errors.py:" in caplog.text
     assert "xylophone" not in caplog.text
 
 
@@ -147,7 +158,7 @@ async def test_an_engine_that_breaks_answers_everyone_and_says_so(
         waiting = asyncio.create_task(_status(client, {"prompt": "a", "max_tokens": 500}))
         await client.wait_until("vllm:num_requests_running", 1)
         monkeypatch.setattr("prefixbench.simulator.engine.Engine.step", _break)
-        assert await waiting == 500
+        assert await asyncio.wait_for(waiting, 10) == 500
         await client.get("/health", status=503)
         assert await _status(client, {"prompt": "a"}) == 500
 

@@ -7,7 +7,7 @@ holds one) is read with the `tokenizers` library, the built-in one is made by co
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -224,6 +224,12 @@ class BuiltinTokenizer(Tokenizer):
         super().__init__(_builtin_definition(), name=BUILTIN, version="1")
 
 
+@cache
+def _builtin() -> BuiltinTokenizer:
+    """One for the whole process: what was learnt about it (word atoms) is kept with it."""
+    return BuiltinTokenizer()
+
+
 def _builtin_definition() -> bytes:
     vocabulary, merges = builtin_vocabulary()
     byte_level = {
@@ -259,7 +265,7 @@ def _builtin_definition() -> bytes:
 def load_tokenizer(spec: str | Path) -> Tokenizer:
     """The built-in tokenizer (`builtin`), a `tokenizer.json`, or a folder that holds one."""
     if str(spec) == BUILTIN:
-        return BuiltinTokenizer()
+        return _builtin()
     path = Path(spec).expanduser()
     if path.is_dir():
         path = path / "tokenizer.json"

@@ -9,7 +9,7 @@ from prefixbench.content.tokenizer import load_tokenizer
 from prefixbench.content.words import word_atoms
 from prefixbench.core.clock import Clock
 from prefixbench.server.api_error import ApiError
-from prefixbench.server.calls import Call, Ranks
+from prefixbench.server.calls import Call, Job, Ranks
 from prefixbench.server.chat import ChatTemplate
 from prefixbench.server.codec import Codec
 from prefixbench.server.dialects import imitated_version, parse_version
@@ -87,14 +87,15 @@ class Backend:
             self._check_prompt(prompt, options.max_tokens)
         if pinned_rank is not None and pinned_rank not in range(len(self.drivers)):
             raise ApiError(400, f"there is no data parallel rank {pinned_rank}")
-        return self._ranks.start_call(
-            prompts,
+        job = Job(
+            prompts=prompts,
             n=options.n,
             max_tokens=options.max_tokens,
             extra_key=self._extra_key(options),
             pinned_rank=pinned_rank,
             arrived_ns=arrived_ns,
         )
+        return self._ranks.start(job)
 
     def _check_prompt(self, prompt: Sequence[int], max_tokens: int) -> None:
         if not prompt:

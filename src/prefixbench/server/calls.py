@@ -50,48 +50,65 @@ class Call:
             driver.abort(generation)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a call is to generate: n choices of `max_tokens` tokens for each prompt.
+
+    `extra_key` separates caches besides the tokens; `pinned_rank` None leaves the rank open.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    n: int
+    max_tokens: int
+    extra_key: tuple[Hashable, ...]
+    pinned_rank: int | None
+    arrived_ns: int
+
+    @property
+    def choices(self) -> range:
+        return range(len(self.prompts) * self.n)
+
+
 class Ranks:
     """The data-parallel ranks: one engine and one cache each."""
 
     def __init__(self, drivers: Sequence[RankDriver], speaker: Speaker) -> None:
-        self.drivers = tuple(drivers)
+        self._drivers = tuple(drivers)
         self._speaker = speaker
         self._balancer = Balancer()
         self._numbers = count()
 
-    def start_call(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        n: int,
-        max_tokens: int,
-        extra_key: tuple[Hashable, ...],
-        pinned_rank: int | None,
-        arrived_ns: int,
-    ) -> Call:
-        """Submit every sequence of a request at once.
+    def start(self, job: Job) -> Call:
+        """Submit every sequence of a call at once, or none.
 
         As in vLLM, n choices are n sequences that each look up the whole prompt, and each one is
         balanced by itself unless the client pins a rank.
         """
-        call = Call(call_id=f"{next(self._numbers):012x}", n=n)
-        for choice in range(len(prompts) * n):
-            prompt = prompts[choice // n]
-            request = EngineRequest(
-                request_id=f"{call.call_id}-{choice}",
-                prompt=prompt,
-                output=self._speaker.generate(prompt, choice % n, max_tokens),
-                extra_key=extra_key,
-            )
-            generation = Generation(
-                request=request, choice=choice, arrived_ns=arrived_ns, queue=call.queue
-            )
-            driver = self.drivers[self._pick(pinned_rank)]
-            driver.submit(generation)
-            call.sequences.append((driver, generation))
+        call = Call(call_id=f"{next(self._numbers):012x}", n=job.n)
+        try:
+            for choice in job.choices:
+                driver, generation = self._pick(job), self._generation(call, job, choice)
+                driver.submit(generation)
+                call.sequences.append((driver, generation))
+        except ApiError:
+            call.abort()
+            raise
         return call
 
-    def _pick(self, pinned_rank: int | None) -> int:
-        if pinned_rank is not None:
-            return pinned_rank
-        return self._balancer.pick([driver.load() for driver in self.drivers])
+    def _generation(self, call: Call, job: Job, choice: int) -> Generation:
+        prompt_number, choice_of_prompt = divmod(choice, job.n)
+        prompt = job.prompts[prompt_number]
+        request = EngineRequest(
+            request_id=f"{call.call_id}-{choice}",
+            prompt=prompt,
+            output=self._speaker.generate(prompt, choice_of_prompt, job.max_tokens),
+            extra_key=job.extra_key,
+        )
+        return Generation(
+            request=request, choice=choice, arrived_ns=job.arrived_ns, queue=call.queue
+        )
+
+    def _pick(self, job: Job) -> RankDriver:
+        if job.pinned_rank is not None:
+            return self._drivers[job.pinned_rank]
+        return self._drivers[self._balancer.pick([driver.load() for driver in self._drivers])]

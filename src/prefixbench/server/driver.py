@@ -12,7 +12,8 @@ import logging
 from dataclasses import dataclass
 
 from prefixbench.core.clock import Clock
-from prefixbench.core.log import event
+from prefixbench.core.errors import LengthError
+from prefixbench.core.log import event, raised_at
 from prefixbench.server.api_error import ApiError
 from prefixbench.server.balance import RankLoad
 from prefixbench.server.counters import FinishedReason, RankCounters
@@ -96,7 +97,10 @@ class RankDriver:
         if self._stopped:
             raise ApiError(500, "the engine has stopped")
         request_id = generation.request.request_id
-        self._engine.submit(generation.request)
+        try:
+            self._engine.submit(generation.request)
+        except LengthError as error:
+            raise ApiError(400, error.message, param="prompt") from error
         self._live[request_id] = generation
         self._waiting.add(request_id)
         self._has_work.set()
@@ -123,8 +127,7 @@ class RankDriver:
                 self._has_work.clear()
                 await self._drain()
         except Exception as error:
-            event(log, "engine.stopped", level=logging.ERROR, rank=self._rank, kind=type(error))
-            self._stop()
+            self._stop(error)
 
     async def _drain(self) -> None:
         """Step until the engine is idle.
@@ -141,12 +144,11 @@ class RankDriver:
             self._deliver(outcome)
 
     async def _wait_until(self, due_ns: int) -> None:
-        """Wait, and in any case let the handlers run once."""
+        """Wait, and let the handlers run once even if there is nothing to wait for."""
         remaining_ns = due_ns - self._clock.now_ns()
         if remaining_ns > 0:
             await self._clock.sleep_ns(remaining_ns)
-        else:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
     def _step(self) -> StepOutcome:
         """Let the engine do a step and count what was looked up and pushed back."""
@@ -165,16 +167,16 @@ class RankDriver:
     def _deliver(self, outcome: StepOutcome) -> None:
         """Hand out the tokens of a step; a sequence aborted meanwhile gets none."""
         now_ns = self._clock.now_ns()
+        finished = set(outcome.finished)
         for request_id in outcome.sampled:
             generation = self._live.get(request_id)
             if generation is not None:
-                self._emit(generation, now_ns)
+                self._emit(generation, now_ns, is_last=request_id in finished)
 
-    def _emit(self, generation: Generation, now_ns: int) -> None:
+    def _emit(self, generation: Generation, now_ns: int, *, is_last: bool) -> None:
         token_id = generation.request.output[generation.produced]
         self._count_token(generation, now_ns)
         generation.produced += 1
-        is_last = generation.produced == len(generation.request.output)
         if is_last:
             del self._live[generation.request.request_id]
             self.counters.finished[FinishedReason.LENGTH] += 1
@@ -192,8 +194,10 @@ class RankDriver:
             counters.cached_tokens += generation.cached_tokens or 0
         generation.latest_token_ns = now_ns
 
-    def _stop(self) -> None:
+    def _stop(self, error: Exception) -> None:
         """Tell everyone who waits that nothing more will come."""
+        kind, where = type(error).__name__, raised_at(error)
+        event(log, "engine.stopped", level=logging.ERROR, rank=self._rank, kind=kind, where=where)
         self._stopped = True
         for generation in self._live.values():
             generation.queue.put_nowait(None)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import orjson
 from aiohttp import hdrs, web
 
-from prefixbench.core.log import event
+from prefixbench.core.log import event, raised_at
 from prefixbench.core.version import __version__
 from prefixbench.server.api_error import ApiError
 from prefixbench.server.backend import Backend
@@ -120,7 +120,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPException as error:
         answer = ApiError(error.status, error.reason)
     except Exception as error:
-        event(log, "request.failed", level=logging.ERROR, kind=type(error).__name__)
+        kind, where = type(error).__name__, raised_at(error)
+        event(log, "request.failed", level=logging.ERROR, kind=kind, where=where)
         answer = ApiError(500, "internal error")
     return web.Response(body=answer.body(), status=answer.status, content_type=_JSON)
 
