@@ -143,6 +143,14 @@ def test_the_first_token_behind_the_prefix_is_unique_in_its_group(rows) -> None:
         seen.add((numbering, token))
 
 
+def test_requests_without_a_prefix_differ_across_groups() -> None:
+    rows = [(number % 3, 12, 0) for number in range(3_000)]
+    composer = composer_of(rows)
+    head_len = composer.frame.head_len
+    firsts = {int(composer.prompt_ids(number)[head_len]) for number in range(3_000)}
+    assert len(firsts) == 3_000
+
+
 def test_group_prefixes_differ_in_the_first_token_after_the_head() -> None:
     rows = [(group, 60, 40) for group in range(50)]
     composer = composer_of(rows)

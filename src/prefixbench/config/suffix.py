@@ -21,7 +21,7 @@ class SourceName(StrEnum):
 
 
 class SuffixMode(StrEnum):
-    """Many samples joined, or one sample for each request."""
+    """Which samples are joined: neighbours, or samples in a drawn or named order."""
 
     CONCAT = "concat"
     SAMPLE = "sample"
@@ -109,8 +109,8 @@ class SuffixGenerationConfig(DataSourceConfig):
 
     mode: SuffixMode = Field(
         default=SuffixMode.CONCAT,
-        description="concat: samples are joined until the length is reached; sample: one sample"
-        " comes first, others only fill what it leaves.",
+        description="concat: neighbours in the corpus are joined, named samples first; sample:"
+        " samples in a drawn order, or the named ones alone, in a cycle.",
     )
     divergence_block: Flag = Field(
         default=True,

@@ -254,9 +254,12 @@ def _warnings(
             f"{composer.exhausted_count} requests repeat samples: the corpus has no more text"
             " than that"
         )
-    heads = [composer.recipes.masters[group].markers for group in composer.groups_with_prefix]
+    heads = [composer.recipes.masters[group].markers[0] for group in composer.groups_with_prefix]
     if len(set(heads)) < len(heads):
-        yield "some groups begin with the same markers: there are more groups than pairs of them"
+        yield (
+            f"{len(heads)} groups share {len(set(heads))} first tokens; a cache of single tokens"
+            " finds one token more than planned"
+        )
 
 
 def _diagnose(

@@ -72,7 +72,7 @@ def word_atoms(tokenizer: TokenizerProtocol) -> tuple[WordAtom, ...]:
             f"tokenizer {tokenizer.name!r} has {len(atoms)} words of one token;"
             f" exact text needs {_FEWEST_WORDS}",
             context=ErrorContext(stage=Stage.CONTENT, field="tokenizer"),
-            hint="use prompt_format: token_ids, or another tokenizer",
+            hint="use a tokenizer whose vocabulary holds whole words",
         )
     return atoms
 
