@@ -53,6 +53,7 @@ class World:
     gap: str | None = None
     caching: bool = True
     num_blocks: int | None = 100_001
+    checks: tuple[dict[str, Any], ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -572,7 +573,8 @@ def _counters(world: World, phases: list[dict[str, Any]]) -> dict[str, Any]:
                 "name": "server_at_rest",
                 "status": "ok",
                 "detail": "nothing ran or waited",
-            }
+            },
+            *world.checks,
         ],
     }
 

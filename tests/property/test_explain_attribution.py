@@ -59,7 +59,7 @@ def analysed(world: World) -> Analysis:
         return Analysis(read_run(write_run(Path(folder) / "run", world)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(worlds())
 def test_contributions_sum_to_actual_less_target_exactly(world: World) -> None:
     analysis = analysed(world)
@@ -78,7 +78,7 @@ def test_contributions_sum_to_actual_less_target_exactly(world: World) -> None:
     assert written["stations"][-1]["contribution_pp"] == written["unexplained_pp"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(worlds(faults=False))
 def test_an_honest_unlimited_cache_is_explained_whatever_the_concurrency(world: World) -> None:
     """The toy cache shows blocks at the first token: order and overlap are all that can differ."""
@@ -90,7 +90,7 @@ def test_an_honest_unlimited_cache_is_explained_whatever_the_concurrency(world: 
         assert found <= {"execution_mode"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(worlds())
 def test_the_rate_is_the_sum_of_hits_over_the_sum_of_queries(world: World) -> None:
     analysis = analysed(world)
@@ -101,7 +101,7 @@ def test_the_rate_is_the_sum_of_hits_over_the_sum_of_queries(world: World) -> No
     assert report["actual_hit_rate"] == float(Fraction(hits, queries))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(worlds(faults=False))
 def test_hits_of_an_unlimited_cache_lie_in_the_predicted_interval(world: World) -> None:
     report: dict[str, Any] = report_of(analysed(world)).to_json()

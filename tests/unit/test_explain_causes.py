@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from prefixbench.explain.report import write_report
+from prefixbench.explain.analysis import Analysis
+from prefixbench.explain.report import report_of
+from prefixbench.explain.run_files import read_run
 from synthetic_runs import write_run
 
 #: What happens, and the only cause with a size that may be named for it.
@@ -23,8 +25,8 @@ FAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def report_of(folder: Path, **changes: Any) -> dict[str, Any]:
-    return write_report(write_run(folder, **changes))
+def explained(folder: Path, **changes: Any) -> dict[str, Any]:
+    return report_of(Analysis(read_run(write_run(folder, **changes)))).to_json()
 
 
 def causes(report: dict[str, Any]) -> dict[str, float | None]:
@@ -33,7 +35,7 @@ def causes(report: dict[str, Any]) -> dict[str, float | None]:
 
 @pytest.mark.parametrize("cause", FAULTS)
 def test_a_fault_is_named_sized_and_leaves_nothing_unexplained(tmp_path: Path, cause: str) -> None:
-    report = report_of(tmp_path, **FAULTS[cause])
+    report = explained(tmp_path, **FAULTS[cause])
     assert abs(report["runtime_deviation"]) > 0.0005, "the fault had no effect to explain"
     assert causes(report).keys() == {cause}
     assert causes(report)[cause] == pytest.approx(report["runtime_deviation"] * 100, abs=1e-9)
@@ -45,8 +47,29 @@ def test_a_fault_is_named_sized_and_leaves_nothing_unexplained(tmp_path: Path, c
     assert verdict["confidence"] in ("high", "medium")
 
 
+def test_checks_count_the_requests_that_went_as_planned(tmp_path: Path) -> None:
+    report = explained(tmp_path, extra_tokens=5, ranks=2, scope="dp_local", misrouted=True)
+    seen = {row["name"]: (row["expected"], row["observed"]) for row in report["checks"]}
+    assert seen["prompt_lengths"] == (60, 0)
+    # Groups a and c are planned for rank 0 and b for rank 1; requests go to ranks 0, 1, 0, 1, ...
+    assert seen["routing"] == (60, 30)
+    assert 0 < seen["requests_as_planned"][1] < 60
+
+
+def test_what_was_noticed_while_running_is_named_only_while_something_is_left(
+    tmp_path: Path,
+) -> None:
+    noticed = {"name": "cache_state", "status": "warn", "detail": "left", "cause": "residual_cache"}
+    elsewhere = {"name": "rest", "status": "fail", "detail": "busy", "cause": "foreign_traffic"}
+    here = {"phase": "progressive_prefix_fill", "round": 1}
+    checks = [here | noticed, here | noticed, elsewhere | {"phase": "cold", "round": 1}]
+    assert causes(explained(tmp_path / "fine", checks=tuple(checks))) == {}
+    lossy = explained(tmp_path / "lossy", checks=tuple(checks), forgetful=True)
+    assert causes(lossy) == {"residual_cache": None}
+
+
 def test_losses_without_any_sign_of_eviction_stay_unexplained(tmp_path: Path) -> None:
-    report = report_of(tmp_path, forgetful=True)
+    report = explained(tmp_path, forgetful=True)
     assert causes(report) == {}
     unexplained = report["attribution"]["unexplained_pp"]
     assert unexplained == pytest.approx(report["runtime_deviation"] * 100)
@@ -55,7 +78,7 @@ def test_losses_without_any_sign_of_eviction_stay_unexplained(tmp_path: Path) ->
 
 
 def test_requests_in_flight_together_lose_what_the_prediction_allows(tmp_path: Path) -> None:
-    report = report_of(tmp_path, requests=200, concurrency=16)
+    report = explained(tmp_path, requests=200, concurrency=16)
     found = causes(report)
     assert found.keys() == {"processing_order", "concurrency_visibility"}
     assert found["processing_order"] == pytest.approx(0, abs=1e-12)
@@ -66,7 +89,7 @@ def test_requests_in_flight_together_lose_what_the_prediction_allows(tmp_path: P
 
 
 def test_several_faults_are_told_apart(tmp_path: Path) -> None:
-    report = report_of(
+    report = explained(
         tmp_path, failing=frozenset({40}), extra_tokens=3, residue=128, foreign_queries=2000
     )
     assert causes(report).keys() == {
@@ -78,7 +101,7 @@ def test_several_faults_are_told_apart(tmp_path: Path) -> None:
 def test_requests_without_cached_tokens_leave_the_effect_of_concurrency_unexplained(
     tmp_path: Path,
 ) -> None:
-    report = report_of(tmp_path, requests=200, concurrency=16, reports_cached=False)
+    report = explained(tmp_path, requests=200, concurrency=16, reports_cached=False)
     assert causes(report).keys() == {"processing_order"}
     assert report["attribution"]["unexplained_pp"] < -0.5
     assert {group["actual"] for group in report["groups"]} == {None}
@@ -97,7 +120,7 @@ def test_requests_without_cached_tokens_leave_the_effect_of_concurrency_unexplai
 def test_what_was_not_measured_is_null_with_its_reason_and_never_zero(
     tmp_path: Path, changes: dict[str, Any], cause: str, reason: str
 ) -> None:
-    report = report_of(tmp_path, **changes)
+    report = explained(tmp_path, **changes)
     assert report["actual_hit_rate"] is None
     assert report["runtime_deviation"] is None
     assert report["runtime_status"] is None
@@ -114,7 +137,7 @@ def test_one_void_round_voids_the_sum_of_the_rounds(tmp_path: Path) -> None:
     path = folder / "runtime" / "prefix_cache_metrics.json"
     rewritten = path.read_text().replace('"hits": ', '"hits": null, "was": ', 4)
     path.write_text(rewritten)
-    report = write_report(folder)
+    report = report_of(Analysis(read_run(folder))).to_json()
     rates = [phase["actual_hit_rate"] for phase in report["phases"]]
     assert None in rates
     assert report["actual_hit_rate"] is None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from prefixbench.explain.analysis import Analysis
-from prefixbench.explain.charts import CLOUD_POINTS, CURVE_POINTS, charts
+from prefixbench.explain.charts import CLOUD_POINTS, CURVE_POINTS, Chart, charts
 from prefixbench.explain.html import render_page
 from prefixbench.explain.report import report_of
 from prefixbench.explain.run_files import read_run
@@ -87,13 +87,23 @@ def test_names_from_files_cannot_become_markup(tmp_path: Path) -> None:
 
 
 def test_data_in_a_script_cannot_end_it(tmp_path: Path) -> None:
-    text = page_of(tmp_path, concurrency=4, requests=80)
-    figures = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text)
-    assert figures is not None
-    assert "<" not in figures[1]
-    assert json.loads(figures[1]).keys() == {
+    report = report_of(Analysis(read_run(write_run(tmp_path))))
+    hostile = {"chart-x": Chart(figure={"name": HOSTILE}, caption=HOSTILE)}
+    text = render_page(report, hostile)
+    assert Page(text).scripts == 3
+    assert _figures(text) == {"chart-x": {"name": HOSTILE}}
+
+
+def test_a_run_with_a_deviation_has_all_four_charts(tmp_path: Path) -> None:
+    assert _figures(page_of(tmp_path, concurrency=4, requests=80)).keys() == {
         "chart-curve", "chart-ttft", "chart-phases", "chart-attribution",
     }  # fmt: skip
+
+
+def _figures(text: str) -> Any:
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text)
+    assert found is not None
+    return json.loads(found[1])
 
 
 def test_no_chart_is_drawn_of_steps_that_print_as_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from prefixbench.core.errors import DatasetChangedError, StorageError
-from prefixbench.explain.report import REPORT_HTML, REPORT_JSON, write_report
+from prefixbench.explain.analysis import Analysis
+from prefixbench.explain.report import REPORT_HTML, REPORT_JSON, report_of, write_report
+from prefixbench.explain.run_files import read_run
 from synthetic_runs import write_run
 
 CONTRACT_KEYS = {
@@ -21,14 +23,18 @@ CONTRACT_KEYS = {
 
 
 def reported(folder: Path, **changes: Any) -> dict[str, Any]:
-    report = write_report(write_run(folder, **changes))
+    report = explained(write_run(folder, **changes))
     assert report["groups"], "an empty report proves nothing"
     assert sum(group["requests"] for group in report["groups"]) > 0
     return report
 
 
+def explained(folder: Path) -> dict[str, Any]:
+    return report_of(Analysis(read_run(folder))).to_json()
+
+
 def test_a_report_has_every_key_of_the_contract_and_stands_on_disk(tmp_path: Path) -> None:
-    report = reported(tmp_path)
+    report = write_report(write_run(tmp_path))
     assert report.keys() >= CONTRACT_KEYS
     assert report["attribution"].keys() >= {"stations", "unexplained_pp", "verdicts"}
     assert report["groups"][0].keys() >= {
@@ -148,8 +154,48 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
+def test_the_last_attempt_of_a_request_counts(tmp_path: Path) -> None:
+    path = write_run(tmp_path, failing=frozenset({0})) / "runtime" / "request_results.jsonl"
+    rows = [json.loads(line) for line in _lines(path)]
+    assert rows[0]["status"] == "timeout"
+    retry = rows[1] | {key: rows[0][key] for key in ("request_id", "prefix_group_id")}
+    retry |= {"attempt": 2, "cached_tokens": 0}
+    path.write_text("".join(json.dumps(row) + "\n" for row in [retry, *rows]))
+    report = explained(tmp_path)
+    answered = next(row for row in report["checks"] if row["name"] == "requests_answered")
+    assert answered["observed"] == answered["expected"] == 60
+
+
+def test_one_request_without_cached_tokens_leaves_its_group_unmeasured(tmp_path: Path) -> None:
+    path = write_run(tmp_path) / "runtime" / "request_results.jsonl"
+    rows = [json.loads(line) for line in _lines(path)]
+    rows[4]["cached_tokens"] = None
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = explained(tmp_path)
+    unmeasured = {group["id"] for group in report["groups"] if group["actual"] is None}
+    assert unmeasured == {rows[4]["prefix_group_id"]}
+    assert report["usage"]["hit_rate"] is None
+    assert report["actual_hit_rate"] == report["designed_hit_ratio"]
+
+
+def test_a_cache_that_is_too_small_lowers_the_prediction(tmp_path: Path) -> None:
+    report = reported(tmp_path, num_blocks=30)
+    assert report["predicted_hit_ratio"] < report["designed_hit_ratio"] - 0.01
+    assert "LRU evicts" in report["prediction"]["reason"]
+    assert {group["predicted"] for group in report["groups"]} == {None}
+    assert report["scenario_class"] == "real_traffic_or_capacity_pressure"
+    assert report["runtime_threshold_pp"] == {"warn": 10, "fail": None}
+    assert any("under pressure" in note for note in report["notes"])
+
+
+def test_a_small_cache_with_requests_in_flight_has_no_prediction(tmp_path: Path) -> None:
+    report = reported(tmp_path, num_blocks=30, concurrency=4)
+    assert report["predicted_hit_ratio"] is None
+    assert "the cache is small" in report["prediction"]["reason"]
+
+
 def test_no_error_text_salt_or_prompt_reaches_the_report(tmp_path: Path) -> None:
-    reported(tmp_path, failing=frozenset({3}))
+    write_report(write_run(tmp_path, failing=frozenset({3})))
     for name in (REPORT_JSON, REPORT_HTML):
         assert "SECRET" not in (tmp_path / name).read_text()
 

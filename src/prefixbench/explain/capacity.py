@@ -49,8 +49,8 @@ def _chains(scene: Scene, block_size: int) -> list[list[ChainRequest]]:
 
 
 def _blocks(plan: RequestPlan, block_size: int) -> int:
-    """Blocks that hold the prompt and its answer, the last one perhaps in part."""
-    return -(-(plan.input_len + plan.output_len) // block_size)
+    """Blocks that hold the prompt and its answer; nothing of the last output token is stored."""
+    return -(-(plan.input_len + max(plan.output_len, 1) - 1) // block_size)
 
 
 def _all_blocks(chain: Sequence[ChainRequest]) -> int:

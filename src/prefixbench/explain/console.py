@@ -9,7 +9,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from prefixbench.explain.wording import headline_sentence, percent, points, points_pp, readable
+from prefixbench.explain.wording import (
+    headline_sentence,
+    is_visible_pp,
+    percent,
+    points,
+    points_pp,
+    readable,
+)
 
 _COLOURS = {"PASS": "green", "PASS_WITH_WARNING": "yellow", "FAIL": "red"}
 
@@ -20,15 +27,27 @@ def print_headline(report: Mapping[str, Any], console: Console) -> None:
     sentence = headline_sentence(
         report["target_hit_ratio"], report["designed_hit_ratio"], report["actual_hit_rate"]
     )
-    console.print(f"[bold]{sentence}[/bold]  [{colour}]{report['status']}[/{colour}]")
+    console.print(f"[bold]{sentence}[/bold]  [{colour}]{report['status']}[/]", highlight=False)
     console.print(_numbers(report))
-    for note in report["notes"]:
-        console.print(f"[yellow]note[/yellow] {escape(note)}")
-    for verdict in report["attribution"]["verdicts"]:
-        console.print(
-            f"{readable(verdict['cause'])} {points_pp(verdict['contribution_pp'])}: "
-            f"{escape(verdict['evidence'])}"
-        )
+    lines = [
+        *(f"[yellow]note[/yellow] {escape(note)}" for note in report["notes"]),
+        *(f"[bold]cause[/bold] {escape(cause)}" for cause in _causes(report)),
+    ]
+    for line in lines:
+        console.print(line, highlight=False)
+
+
+def _causes(report: Mapping[str, Any]) -> list[str]:
+    """The named causes whose step can be seen, and those that have no size."""
+    return [
+        f"{readable(row['cause'])}{_step(row['contribution_pp'])}: {row['evidence']}"
+        for row in report["attribution"]["verdicts"]
+        if row["contribution_pp"] is None or is_visible_pp(row["contribution_pp"])
+    ]
+
+
+def _step(contribution_pp: float | None) -> str:
+    return "" if contribution_pp is None else f" {points_pp(contribution_pp)}"
 
 
 def _numbers(report: Mapping[str, Any]) -> Table:

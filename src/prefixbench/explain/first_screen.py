@@ -96,7 +96,9 @@ def _target(report: PrefixCacheReport) -> Html:
         "target",
         "Target · asked",
         percent(report.target_hit_ratio, absent="per group"),
-        "hits over all input tokens" if semantics != "static_prefix_ratio" else "shared prefix",
+        "of each request shared and warmed"
+        if semantics == "static_prefix_ratio"
+        else "of all input tokens, cold start",
     )
 
 

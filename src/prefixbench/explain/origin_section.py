@@ -40,8 +40,11 @@ def _dataset_facts(report: PrefixCacheReport, dataset: Row) -> list[tuple[str, C
         ("seed", str(dataset["seed"])),
         ("manifest", _hash(report.manifest_sha256)),
         ("configuration", _hash(dataset["config_sha256"])),
-        ("tokenizer", _named(dataset["tokenizer"], "fingerprint")),
-        ("corpus", _named(dataset["corpus"], "sha256")),
+        (
+            "tokenizer",
+            _named(dataset["tokenizer"], "fingerprint", size="vocab_size", unit="tokens"),
+        ),
+        ("corpus", _named(dataset["corpus"], "sha256", size="rows", unit="rows")),
         ("block size", f"{dataset['block_size']} tokens ({dataset['block_size_source']})"),
         ("hit granularity", f"{dataset['hit_granularity']} tokens"),
         ("hit definition", _text(dataset["hit_definition"])),
@@ -61,11 +64,11 @@ def _run_facts(report: PrefixCacheReport, run: Row) -> list[tuple[str, Child]]:
         ("mode", _text(report.mode)),
         ("scenario", readable(report.scenario_class)),
         ("prediction", _prediction(report)),
-        ("isolation", _plain(run["isolation"])),
+        ("isolation", _isolation(run["isolation"])),
         ("cache before each phase", ", ".join(states)),
         ("concurrency", _text(run["concurrency"])),
         ("request rate", _text(run["request_rate"])),
-        ("routing", _plain(run["routing"])),
+        ("routing", _routing(run["routing"])),
         ("server", _plain(server)),
         (
             "metrics read as",
@@ -82,6 +85,22 @@ def _prediction(report: PrefixCacheReport) -> str:
     return f"{number}: {report.prediction['reason']}"
 
 
+def _isolation(value: Any) -> str:
+    """What was done in each phase, and what was asked."""
+    if not isinstance(value, Mapping):
+        return _text(value)
+    used = dict.fromkeys(str(phase.get("used")) for phase in value.get("phases", ()))
+    return f"{', '.join(used) or 'none'} (asked: {value.get('asked')})"
+
+
+def _routing(value: Any) -> str:
+    """Policy and places; the addresses stand in the table of caches."""
+    if not isinstance(value, Mapping):
+        return _text(value)
+    known = ("policy", "cache_scope", "instances", "dp_size")
+    return _plain({key: value.get(key) for key in known})
+
+
 def _verification(value: Any) -> str:
     if not isinstance(value, Mapping):
         return NONE
@@ -89,12 +108,11 @@ def _verification(value: Any) -> str:
     return f"{count(checked)} re-encoded, {plural(wrong or 0, 'mismatch', 'mismatches')}"
 
 
-def _named(value: Any, digest: str) -> Child:
+def _named(value: Any, digest: str, *, size: str, unit: str) -> Child:
     if not isinstance(value, Mapping):
         return _text(value)
-    size = value.get("vocab_size") or value.get("rows")
-    version = f" {value['version']}" if value.get("version") else ""
-    return [f"{value.get('name')}{version}, {count(size)} ", _hash(value.get(digest))]
+    name = " ".join(str(value[key]) for key in ("name", "version") if value.get(key))
+    return [f"{name}, {count(value.get(size))} {unit} ", _hash(value.get(digest))]
 
 
 def _hash(digest: str | None) -> Html:
@@ -102,6 +120,8 @@ def _hash(digest: str | None) -> Html:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return NONE if value is None else str(value)
 
 

@@ -210,6 +210,7 @@ def _phase_row(phase: Phase) -> dict[str, Any]:
         "phase": phase.name,
         "round": phase.round,
         "cache_state_before": phase.counters.get("cache_state_before"),
+        "warmup_requests": phase.counters.get("warmup_requests"),
         "designed_hit_ratio": designed,
         "queries": phase.counters.get("queries"),
         "hits": phase.counters.get("hits"),

@@ -186,6 +186,7 @@ def _performed(*path: str, say: Callable[..., str] = quantity) -> Callable[[Row]
 
 _PHASE_LINES: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("cache before", lambda row: row["cache_state_before"] or NONE),
+    ("warm-up requests", lambda row: count(row["warmup_requests"])),
     ("planned hit ratio", lambda row: percent(row["designed_hit_ratio"], absent=NONE)),
     ("measured hit rate", lambda row: percent(row["actual_hit_rate"])),
     ("deviation", lambda row: points(row["runtime_deviation"], absent=NONE)),
@@ -268,17 +269,14 @@ def _attribution_lead(report: PrefixCacheReport) -> str:
 def reconciliation(report: PrefixCacheReport, _captions: Captions) -> Html:
     """Plan, requests and counters side by side."""
     compared = [row for row in report.checks if row["phase"] is None]
-    noticed = [row for row in report.checks if row["phase"] is not None]
-    open_checks = sum(row["status"] in ("unexplained", "fail") for row in report.checks)
-    lead = "Three witnesses: the plan, the requests' own usage, the server's counters. " + (
-        "All that was measured agrees or is explained."
-        if not open_checks
-        else f"{plural(open_checks, 'check')} open."
-    )
+    while_running = [row for row in report.checks if row["phase"] is not None]
+    noticed = [row for row in while_running if row["status"] != "ok"]
+    fine = len(while_running) - len(noticed)
     return section(
         "reconciliation",
         "Reconciliation",
-        lead,
+        "Three witnesses: the plan, the requests' own usage, the server's counters. "
+        + _open_checks(report.checks),
         table(
             [
                 Column("check", lambda row: readable(row["name"]), "name"),
@@ -290,18 +288,31 @@ def reconciliation(report: PrefixCacheReport, _captions: Captions) -> Html:
             compared,
             id_="table-checks",
         ),
-        element("h3", "Noticed while running") if noticed else None,
-        table(
-            [
-                Column("check", lambda row: readable(row["name"]), "name"),
-                Column("phase", lambda row: readable(row["phase"]), "text"),
-                Column("result", lambda row: badge(row["status"]), "text"),
-                Column("what", lambda row: row["detail"], "wide"),
-            ],
-            noticed,
-        )
-        if noticed
+        element("h3", "Noticed while running") if while_running else None,
+        _noticed_table(noticed) if noticed else None,
+        element("p", f"{plural(fine, 'check')} made while running came out well.")
+        if fine
         else None,
+    )
+
+
+def _open_checks(rows: Sequence[Row]) -> str:
+    still_open = sum(row["status"] in ("unexplained", "fail") for row in rows)
+    if still_open:
+        return f"{plural(still_open, 'check')} open."
+    return "All that was measured agrees or is explained."
+
+
+def _noticed_table(rows: Sequence[Row]) -> Html:
+    return table(
+        [
+            Column("check", lambda row: readable(row["name"]), "name"),
+            Column("phase", lambda row: readable(row["phase"]), "text"),
+            Column("result", lambda row: badge(row["status"]), "text"),
+            Column("what", lambda row: row["detail"], "wide"),
+        ],
+        rows,
+        id_="table-noticed",
     )
 
 
