@@ -12,101 +12,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import multiprocessing
 import resource
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
-
-import orjson
 
 from prefixbench.core.version import FORMAT_VERSION
 from prefixbench.dataset.layout import row
 from prefixbench.dataset.writer import DatasetWriter, RowChunk
+from prefixbench.run.calibration import calibration_endpoint
+from prefixbench.run.journal import RunResult
+from prefixbench.run.loops import loop_factory
 from prefixbench.run.options import RunOptions
-from prefixbench.run.runner import run_dataset
+from prefixbench.run.runner import run_dataset_async
 
 PROMPT_CHARS = 16_000
-
-
-class ChunkedServer(asyncio.Protocol):
-    """Answers every POST with a prepared stream and every GET with a list of one model."""
-
-    stream = b""
-    connections = 0
-    _MODELS = b'{"data":[{"id":"canned"}]}'
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._received = b""
-        ChunkedServer.connections += 1
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        head, blank, body = self._received.partition(b"\r\n\r\n")
-        if not blank:
-            return
-        is_post = head.startswith(b"POST")
-        length = _content_length(head) if is_post else 0
-        if len(body) < length:
-            return
-        self._received = body[length:]
-        self._transport.write(self.stream if is_post else _whole(self._MODELS))
-
-
-def _content_length(head: bytes) -> int:
-    fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
-    return int(next(value for name, value in fields.items() if name.lower() == b"content-length"))
-
-
-def _whole(body: bytes) -> bytes:
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    return head % len(body) + body
-
-
-def _stream(chunks: int) -> bytes:
-    envelope = {"id": "cmpl-0", "object": "text_completion", "created": 0, "model": "canned"}
-    pieces = [
-        {**envelope, "choices": [{"index": 0, "text": f" w{n}", "finish_reason": None}]}
-        for n in range(chunks)
-    ]
-    pieces[-1]["choices"][0]["finish_reason"] = "length"  # type: ignore[index]
-    usage = {"prompt_tokens": 4096, "completion_tokens": chunks}
-    events = [*pieces, {**envelope, "choices": [], "usage": usage}]
-    lines = [b"data: " + orjson.dumps(event) + b"\n\n" for event in events] + [b"data: [DONE]\n\n"]
-    body = b"".join(b"%x\r\n%s\r\n" % (len(line), line) for line in lines) + b"0\r\n\r\n"
-    head = (
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-    return head + body
-
-
-def _serve(chunks: int, port: Connection) -> None:
-    async def main() -> None:
-        ChunkedServer.stream = _stream(chunks)
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(ChunkedServer, "127.0.0.1", 0)
-        port.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(main())
-
-
-@contextlib.contextmanager
-def _server(chunks: int) -> Iterator[str]:
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(chunks, theirs))
-    process.start()
-    try:
-        yield f"http://127.0.0.1:{ours.recv()}"
-    finally:
-        process.terminate()
-        process.join()
 
 
 def _dataset(folder: Path, requests: int, chunks: int) -> None:
@@ -142,6 +64,27 @@ def _dataset(folder: Path, requests: int, chunks: int) -> None:
         )
 
 
+async def _run(dataset: Path, output: Path, chunks: int, concurrency: int) -> RunResult:
+    async with calibration_endpoint(chunks, delay_ms=0) as url:
+        return await run_dataset_async(
+            RunOptions(
+                dataset=dataset,
+                urls=(url,),
+                output=output,
+                concurrency=concurrency,
+                isolation="none",
+                metrics_optional=True,
+            )
+        )
+
+
+def _start_up_s() -> float:
+    """Until a fresh process could send its first request, without the server's part."""
+    started_s = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import prefixbench.run.runner"], check=True)
+    return time.perf_counter() - started_s
+
+
 def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -152,26 +95,18 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=100)
     parser.add_argument("--concurrency", type=int, default=64)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, _server(asked.chunks) as url:
-        _dataset(Path(folder, "dataset"), asked.requests, asked.chunks)
-        started_s = time.perf_counter()
-        result = run_dataset(
-            RunOptions(
-                dataset=Path(folder, "dataset"),
-                urls=(url,),
-                output=Path(folder, "run"),
-                concurrency=asked.concurrency,
-                isolation="none",
-                metrics_optional=True,
-            )
-        )
-        wall_s = time.perf_counter() - started_s
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = Path(folder, "dataset")
+        _dataset(dataset, asked.requests, asked.chunks)
+        output = Path(folder, "run")
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            result = runner.run(_run(dataset, output, asked.chunks, asked.concurrency))
     (phase,) = result.runtime.performance.phases
     client = phase["client"]
     print(f"requests answered            {phase['requests']['succeeded']}")
     print(f"requests a second            {phase['qps']:.0f}")
     print(f"CPU a request                {client['cpu_s'] / asked.requests * 1000:.3f} ms")
-    print(f"time beside the phase        {wall_s - phase['duration_s']:.2f} s")
+    print(f"start-up                     {_start_up_s():.2f} s")
     print(f"peak memory                  {_peak_mb():.0f} MB")
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
+import hashlib
+import shutil
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +36,23 @@ STATIC: dict[str, Any] = COLD | {
 }
 
 
-def make_dataset(folder: Path, base: Mapping[str, Any] = COLD, **changes: Any) -> Path:
-    """Generate a data set of the built-in parts; says where it is."""
-    config = parse_config({**base, **changes}, dataset_id_default=folder.name)
+def sample(base: Mapping[str, Any] = COLD, **changes: Any) -> Path:
+    """A data set of the built-in parts; the same settings give the same folder, made once."""
+    return _generated(orjson.dumps({**base, **changes}, option=orjson.OPT_SORT_KEYS))
+
+
+@cache
+def _generated(settings: bytes) -> Path:
+    folder = _samples_folder() / hashlib.sha256(settings).hexdigest()[:12]
+    config = parse_config(orjson.loads(settings), dataset_id_default=folder.name)
     generate_prefix_cache_dataset(config, output_dir=folder)
+    return folder
+
+
+@cache
+def _samples_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="prefixbench-samples-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

@@ -23,23 +23,23 @@ from run_samples import (
     checks,
     document,
     expected_hits,
-    make_dataset,
     options,
     phases,
     rows,
+    sample,
 )
 
 INSTANT = ServeOptions(time_scale=0)
 
 
 @pytest.fixture(scope="module")
-def cold(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_dataset(tmp_path_factory.mktemp("cold") / "set")
+def cold() -> Path:
+    return sample()
 
 
 @pytest.fixture(scope="module")
-def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_dataset(tmp_path_factory.mktemp("static") / "set", STATIC)
+def static() -> Path:
+    return sample(STATIC)
 
 
 def assert_exact(run: Path, dataset: Path) -> None:
@@ -211,7 +211,7 @@ async def test_rounds_are_repetitions_and_add_up(cold: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("base", [COLD, STATIC], ids=["cold", "static"])
 async def test_token_ids_are_as_exact(tmp_path: Path, base: dict[str, Any]) -> None:
-    dataset = make_dataset(tmp_path / "set", base, prompt_format="token_ids")
+    dataset = sample(base, prompt_format="token_ids")
     async with running_server(INSTANT) as url:
         await run_dataset_async(options(dataset, tmp_path / "run", url))
     assert_exact(tmp_path / "run", dataset)
@@ -222,7 +222,7 @@ async def test_token_ids_are_as_exact(tmp_path: Path, base: dict[str, Any]) -> N
 )
 async def test_chats_are_as_exact(tmp_path: Path, base: dict[str, Any], isolation: str) -> None:
     tokenizer = str(chat_tokenizer(tmp_path / "tokenizer"))
-    dataset = make_dataset(tmp_path / "set", base, prompt_format="chat", tokenizer=tokenizer)
+    dataset = sample(base, prompt_format="chat", tokenizer=tokenizer)
     async with running_server(ServeOptions(time_scale=0, tokenizer=tokenizer)) as url:
         await run_dataset_async(options(dataset, tmp_path / "run", url, isolation=isolation))
     assert_exact(tmp_path / "run", dataset)
@@ -231,7 +231,7 @@ async def test_chats_are_as_exact(tmp_path: Path, base: dict[str, Any], isolatio
 @pytest.mark.parametrize("base", [COLD, STATIC], ids=["cold", "static"])
 async def test_ranks_are_pinned_and_counted_apart(tmp_path: Path, base: dict[str, Any]) -> None:
     routing = {"cache_scope": "dp_local", "dp_size": 2}
-    dataset = make_dataset(tmp_path / "set", base, routing=routing)
+    dataset = sample(base, routing=routing)
     async with running_server(ServeOptions(time_scale=0, dp_size=2)) as url:
         await run_dataset_async(options(dataset, tmp_path / "run", url))
     assert_exact(tmp_path / "run", dataset)
@@ -243,7 +243,7 @@ async def test_ranks_are_pinned_and_counted_apart(tmp_path: Path, base: dict[str
 
 async def test_a_group_goes_to_its_planned_instance(tmp_path: Path) -> None:
     routing = {"cache_scope": "instance_local", "instances": 2}
-    dataset = make_dataset(tmp_path / "set", STATIC, routing=routing)
+    dataset = sample(STATIC, routing=routing)
     async with running_server(INSTANT) as one, running_server(INSTANT) as other:
         await run_dataset_async(options(dataset, tmp_path / "run", one, other))
     assert_exact(tmp_path / "run", dataset)
@@ -258,7 +258,7 @@ async def test_a_group_goes_to_its_planned_instance(tmp_path: Path) -> None:
 
 async def test_a_rank_that_the_server_lacks_is_no_silent_success(tmp_path: Path) -> None:
     routing = {"cache_scope": "dp_local", "dp_size": 2}
-    dataset = make_dataset(tmp_path / "set", STATIC, routing=routing)
+    dataset = sample(STATIC, routing=routing)
     async with running_server(INSTANT) as url:
         with pytest.raises(TooManyFailuresError):
             await run_dataset_async(options(dataset, tmp_path / "run", url))
@@ -274,7 +274,7 @@ async def test_groups_with_a_salt_or_an_adapter_of_their_own(tmp_path: Path) -> 
         {"id": "adapter", "request_weight": 1, "model": "lora-a"},
     ]
     prefix = {"mode": "multi_prefix", "groups": groups}
-    dataset = make_dataset(tmp_path / "set", STATIC, prefix=prefix)
+    dataset = sample(STATIC, prefix=prefix)
     async with running_server(ServeOptions(time_scale=0, lora_models=("lora-a",))) as url:
         await run_dataset_async(options(dataset, tmp_path / "run", url))
     assert_exact(tmp_path / "run", dataset)
@@ -282,7 +282,7 @@ async def test_groups_with_a_salt_or_an_adapter_of_their_own(tmp_path: Path) -> 
 
 async def test_group_dependency_keeps_a_concurrent_run_exact(tmp_path: Path) -> None:
     order = {"preserve_group_dependency": True}
-    dataset = make_dataset(tmp_path / "set", request_order=order)
+    dataset = sample(request_order=order)
     async with running_server(ServeOptions(time_scale=20)) as url:
         await run_dataset_async(options(dataset, tmp_path / "run", url, concurrency=3))
     (phase,) = phases(tmp_path / "run")

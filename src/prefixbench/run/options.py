@@ -16,7 +16,7 @@ from prefixbench.core.records import CacheScope
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.run.addresses import Address, resolve_addresses
 from prefixbench.run.families import ADAPTERS
-from prefixbench.run.schedule import Gate
+from prefixbench.run.schedule import Gate, phases_of
 
 _Word = TypeVar("_Word", ExecutionMode, Isolation)
 
@@ -89,6 +89,16 @@ def resolve_settings(options: RunOptions, manifest: DatasetManifest) -> RunSetti
     _check_numbers(options)
     execution = _section(manifest, "execution")
     mode = _word(ExecutionMode, options.mode or execution.get("mode"), "--mode")
+    isolation = _word(
+        Isolation, options.isolation or execution.get("isolation") or "auto", "--isolation"
+    )
+    if isolation is Isolation.RESTART and len(phases_of(mode, options.rounds)) > 1:
+        raise _refused(
+            "isolation by restart is possible for one phase alone: nobody restarts the server"
+            " between phases",
+            "--isolation",
+            "choose --isolation auto, or run each phase on its own",
+        )
     request_rate = options.request_rate or execution.get("request_rate")
     urls = options.urls or tuple(execution.get("urls") or ())
     metrics_urls = options.metrics_urls or tuple(execution.get("metrics_urls") or ())
@@ -100,9 +110,7 @@ def resolve_settings(options: RunOptions, manifest: DatasetManifest) -> RunSetti
     )
     return RunSettings(
         mode=mode,
-        isolation=_word(
-            Isolation, options.isolation or execution.get("isolation") or "auto", "--isolation"
-        ),
+        isolation=isolation,
         warmup_rounds=_warmup_rounds(options, execution, mode),
         rounds=options.rounds,
         concurrency=_concurrency(options, execution, request_rate),

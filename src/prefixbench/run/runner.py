@@ -8,7 +8,6 @@ import platform
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -29,6 +28,7 @@ from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.server_profile import read_server_profile
 from prefixbench.run.bodies import SAMPLING, BodyBuilder, check_has_prompts
 from prefixbench.run.cache_metrics import Gap
+from prefixbench.run.calibration import Calibration, calibrate
 from prefixbench.run.client import Client
 from prefixbench.run.designed import DesignedHits
 from prefixbench.run.directory import copy_dataset, open_directory, storage_errors
@@ -36,6 +36,7 @@ from prefixbench.run.families import ADAPTERS
 from prefixbench.run.interrupt import stop_on_signals
 from prefixbench.run.isolation import Isolator
 from prefixbench.run.journal import RunJournal, RunResult, RunStatus, now_text
+from prefixbench.run.loops import loop_factory
 from prefixbench.run.metrics_reader import MetricsReader
 from prefixbench.run.options import RunOptions, RunSettings, resolve_settings
 from prefixbench.run.phase_run import PhaseOutcome, PhaseRun, PhaseTools
@@ -73,7 +74,7 @@ def run_dataset(options: RunOptions, progress: Progress | None = None) -> RunRes
     MetricsError at the end if no counter could be read (unless metrics are optional) and
     TooManyFailuresError if too many requests failed.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(run_dataset_async(options, progress))
 
 
@@ -127,6 +128,7 @@ class _Run:
         self._phases = phases_of(settings.mode, settings.rounds)
         self._model = ""
         self._server = ServerFacts()
+        self._calibration: Calibration | None = None
 
     async def look_at_server(self, profile: Mapping[str, Any]) -> None:
         """Preflight: raises EndpointError before anything is written; metrics may be missing."""
@@ -141,6 +143,8 @@ class _Run:
                 endpoint=settings.labels[endpoint],
                 problem=error.problem,
             )
+        if self._options.calibrate:
+            self._calibration = await calibrate(self._clock, settings.concurrency or 1)
         facts = await server_facts(self._client, settings.addresses[0], self._metrics, snapshot)
         self._server = facts.or_else(profile)
 
@@ -308,6 +312,7 @@ class _Run:
             },
             "isolation": {"asked": settings.isolation},
             "server": asdict(self._server),
+            "calibration": asdict(self._calibration) if self._calibration else None,
             "not_measured": _NOT_MEASURED,
             "started": now_text(),
         }
@@ -319,16 +324,6 @@ def _versions() -> dict[str, str]:
         "python": platform.python_version(),
         "aiohttp": aiohttp.__version__,
     }
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed (it is not on Windows)."""
-    with suppress(ImportError):
-        import uvloop
-
-        factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-        return factory
-    return None
 
 
 def _no_progress(phase: str, done: int, planned: int) -> None:
