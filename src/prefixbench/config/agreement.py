@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prefixbench.config.lengths import ExplicitLength, LengthDistributionConfig
+from prefixbench.config.planning import PlanningConfig
 from prefixbench.config.prefix import PrefixGroupConfig
 from prefixbench.config.problems import nearest_word
 from prefixbench.config.routing import RoutingConfig, RoutingPolicy
@@ -171,6 +172,19 @@ def _bindings_name_the_groups(routing: RoutingConfig, prefix: PrefixGroupConfig)
         )
 
 
+def _groups_share_a_limited_cache(
+    target: TargetHitRateConfig, planning: PlanningConfig
+) -> Problems:
+    if planning.capacity_blocks is not None and target.scope is TargetScope.PER_GROUP:
+        yield ConfigProblem(
+            path="planning.capacity_blocks",
+            message="cannot be used together with a target for each group: in a cache of limited"
+            " size each group's hits depend on the others",
+            given=str(planning.capacity_blocks),
+            allowed="target.scope: global beside it, or no planning.capacity_blocks",
+        )
+
+
 def _known_groups(path: str, named: Any, known: tuple[str, ...]) -> Problems:
     for name in dict.fromkeys(named):
         if name not in known:
@@ -191,4 +205,5 @@ _CHECKS: tuple[Callable[..., Problems], ...] = (
     _groups_cover_the_requests,
     _targets_name_the_groups,
     _bindings_name_the_groups,
+    _groups_share_a_limited_cache,
 )

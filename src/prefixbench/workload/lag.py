@@ -29,6 +29,15 @@ class Depths:
     after: IntArray
 
 
+def depths_of(prefix_blocks: IntArray, before: IntArray) -> Depths:
+    """What prefixes hit and leave, given what is cached before each."""
+    return Depths(
+        before=before,
+        hits=np.minimum(prefix_blocks, before),
+        after=np.maximum(prefix_blocks, before),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Visibility:
     """What each row sees; rows sorted by domain and, inside it, by their place in the order.
@@ -126,11 +135,7 @@ class LagModel:
             rows = self._sending.rows
             before = np.empty(self._count, np.int64)
             before[rows] = self._sending.visibility(lag).depths(self._prefix[rows])
-        return Depths(
-            before=before,
-            hits=np.minimum(self._prefix, before),
-            after=np.maximum(self._prefix, before),
-        )
+        return depths_of(self._prefix, before)
 
     def hits(self, lag: int = 1) -> int:
         return int(self.depths(lag).hits.sum())

@@ -46,6 +46,7 @@ class PlannedPrefixes:
 class Bracket:
     """Two shapes whose hits enclose the wanted ones: below it, and at it or above."""
 
+    low_theta: float
     low: IntArray
     low_hits: int
     high: IntArray
@@ -61,13 +62,21 @@ class Bracket:
         return None
 
 
-def bracket(shape: Shape, hits: HitCount, wanted: int, *, apart: int | None = None) -> Bracket:
+def bracket(
+    shape: Shape,
+    hits: HitCount,
+    wanted: int,
+    *,
+    apart: int | None = None,
+    least_theta: float = 0.0,
+) -> Bracket:
     """Narrow the ratio until its two shapes are at most `apart` blocks of prefix apart.
 
-    Unless given, that is so few that placing them one by one leaves the shape as it is.
+    Unless given, that is so few that placing them one by one leaves the shape as it is. Ratios
+    below `least_theta` are known to have too few hits.
     """
     apart = max(1, len(shape.most) // 256) if apart is None else apart
-    low_theta, high_theta = 0.0, 1.0
+    low_theta, high_theta = least_theta, 1.0
     low, high = shape.at(low_theta), shape.most
     low_hits, high_hits = hits(low), hits(high)
     low_sum, high_sum = int(low.sum()), int(high.sum())
@@ -86,7 +95,14 @@ def bracket(shape: Shape, hits: HitCount, wanted: int, *, apart: int | None = No
             low_theta, low, low_hits, low_sum = theta, middle, middle_hits, int(middle.sum())
         else:
             high_theta, high, high_hits, high_sum = theta, middle, middle_hits, int(middle.sum())
-    return Bracket(low=low, low_hits=low_hits, high=high, high_hits=high_hits, steps=steps)
+    return Bracket(
+        low_theta=low_theta,
+        low=low,
+        low_hits=low_hits,
+        high=high,
+        high_hits=high_hits,
+        steps=steps,
+    )
 
 
 def _between(low: float, high: float, share: float, step: int) -> float:
@@ -118,13 +134,21 @@ def plan_by_blocks(growth: Growth, runs: Runs, wanted: int) -> PlannedPrefixes:
 
 
 def plan_by_cut(
-    shape: Shape, hits_each: HitsEach, wanted: int, sending: IntArray
+    shape: Shape,
+    hits_each: HitsEach,
+    wanted: int,
+    sending: IntArray,
+    least_theta: float = 0.0,
 ) -> PlannedPrefixes:
     """As `plan_by_blocks`, where hits depend on the order; `sending` lists the rows in it.
 
     Every request before the cut keeps the shape's prefix, every one behind it only the head.
     """
-    found = bracket(shape, lambda prefixes: int(hits_each(prefixes).sum()), wanted)
+
+    def hits_of(prefixes: IntArray) -> int:
+        return int(hits_each(prefixes).sum())
+
+    found = bracket(shape, hits_of, wanted, least_theta=least_theta)
     ended = found.ends(wanted)
     if ended is not None:
         return ended

@@ -16,8 +16,9 @@ import numpy as np
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.planning import PlanProfile
+from prefixbench.workload.capacity import HitsByCapacity
 from prefixbench.workload.columns import IntArray
-from prefixbench.workload.lag import Depths, LagModel
+from prefixbench.workload.lag import Depths, LagModel, depths_of
 from prefixbench.workload.prefixes import group_budgets, plan_prefixes
 from prefixbench.workload.profiles import Profiled, profiled
 from prefixbench.workload.setting import Frame, Setting, set_up
@@ -60,6 +61,16 @@ class Plan(Setting):
         return self.run_hits_by_group(self.prefix_blocks)
 
     @cached_property
+    def hits_by_capacity(self) -> HitsByCapacity:
+        """What LRU caches of any size would find, one request after the other."""
+        lru = self.caches_of(capacity_blocks=0)
+        return HitsByCapacity(
+            curves=lru.curves(self.prefix_blocks[self.order]),
+            head_blocks=self.geometry.head_blocks,
+            head_finders=self.workload.request_count - self.domains.cold_caches,
+        )
+
+    @cached_property
     def prefix_len(self) -> IntArray:
         """Planned prefixes in tokens, head included."""
         return self.geometry.prefix_tokens(self.prefix_blocks)
@@ -75,7 +86,11 @@ class Plan(Setting):
     @cached_property
     def depths(self) -> Depths:
         """What each request finds in the headline run."""
-        return self.lag_model.depths(self.config.planning.concurrency)
+        if self.lru is None:
+            return self.lag_model.depths(self.config.planning.concurrency)
+        before = np.empty(self.workload.request_count, np.int64)
+        before[self.order] = self.lru.depths(self.prefix_blocks[self.order])
+        return depths_of(self.prefix_blocks, before)
 
 
 def plan_workload(
@@ -114,7 +129,7 @@ def _circular(setting: Setting) -> bool:
 def _left_out(setting: Setting, growth: Profiled) -> Iterator[str]:
     if setting.budget_policy is not setting.config.planning.budget_policy:
         yield (
-            "the order across groups follows the prefixes; it was kept,"
+            "groups do not hit independently in this cache or order, which was kept;"
             f" budget_policy: {setting.config.planning.budget_policy} was left out"
         )
     if growth.gave_way is not None:

@@ -19,7 +19,7 @@ def plan_prefixes(setting: Setting, growth: Growth) -> PlannedPrefixes:
 
     Rows of `growth` and of the plan are in generation order.
     """
-    growth = growth.of_rows(setting.counted_rows)
+    growth = growth.of_rows(setting.counting.rows)
     budgets = group_budgets(setting)
     if budgets is None:
         wanted, share = setting.targets.total, setting.targets.ratio
@@ -27,7 +27,7 @@ def plan_prefixes(setting: Setting, growth: Growth) -> PlannedPrefixes:
     else:
         planned = _group_by_group(setting, growth, budgets)
     prefixes = np.empty(setting.workload.request_count, np.int64)
-    prefixes[setting.counted_rows] = planned.prefix_blocks
+    prefixes[setting.counting.rows] = planned.prefix_blocks
     return PlannedPrefixes(prefix_blocks=prefixes, steps=planned.steps)
 
 

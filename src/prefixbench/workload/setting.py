@@ -13,13 +13,14 @@ from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.order import Leaders, resolve_order
 from prefixbench.config.planning import BudgetPolicy
 from prefixbench.config.target import TargetSemantics
+from prefixbench.workload.capacity import LruCaches, Stored
 from prefixbench.workload.columns import Geometry, IntArray, Workload, sums_by
-from prefixbench.workload.counting import Counting, Lagged, Unlimited
-from prefixbench.workload.domains import Domains, Runs, build_domains
+from prefixbench.workload.counting import Counting, InOrder, Unlimited
+from prefixbench.workload.domains import Domains, build_domains
 from prefixbench.workload.groups import assign_groups, group_weights
 from prefixbench.workload.lag import Sending, Visibility
 from prefixbench.workload.lengths import draw_lengths, refuse_beyond_context
-from prefixbench.workload.order import Arrangement, arrange
+from prefixbench.workload.order import Arrangement, arrange, positions
 from prefixbench.workload.routing import Routes, caches_depend_on_order, depends_on_order, route
 from prefixbench.workload.targets import Targets, resolve_targets
 
@@ -108,20 +109,44 @@ class Setting:
         return most if self.config.prefix.nested_prefix else self.least_of_group(most)
 
     @property
-    def counts_prefixes(self) -> bool:
-        """Whether the target counts shared prefixes (static) instead of hits in the run."""
-        return self.config.target.semantics is TargetSemantics.STATIC_PREFIX_RATIO
+    def capacity_blocks(self) -> int | None:
+        """The planned capacity of each cache, in steps of hits; None without limit."""
+        blocks = self.config.planning.capacity_blocks
+        if blocks is None:
+            return None
+        return blocks * self.geometry.block_size // self.geometry.granularity
+
+    def in_cache_blocks(self, steps: int) -> int:
+        """So many steps of hits as cache blocks, rounded up."""
+        return -(-steps * self.geometry.granularity // self.geometry.block_size)
 
     @property
-    def sees_all_earlier(self) -> bool:
+    def counts_prefixes(self) -> bool:
+        """Whether the target counts shared prefixes (static) instead of hits in the run.
+
+        In a warmed cache of limited size not everything that is shared is found.
+        """
+        static = self.config.target.semantics is TargetSemantics.STATIC_PREFIX_RATIO
+        evicted = self.capacity_blocks is not None and self.domains.warmed
+        return static and not evicted
+
+    @property
+    def keeps_all(self) -> bool:
         """Whether every request finds what all earlier ones left: then the order is no matter."""
-        return self.domains.warmed or self.config.planning.concurrency == 1
+        in_turn = self.domains.warmed or self.config.planning.concurrency == 1
+        return in_turn and self.capacity_blocks is None
 
     @property
     def budget_policy(self) -> BudgetPolicy:
-        """The wanted policy; budgets of groups give way to an order that mixes groups by prefix."""
+        """The wanted policy.
+
+        Budgets of groups give way where groups do not hit independently: in a cache of limited
+        size, and where planned prefixes say which group is next.
+        """
         mixed = self.arrangement.across_by_prefix and self._hits_follow_order(by_group=True)
-        return BudgetPolicy.GLOBAL_RATIO if mixed else self.config.planning.budget_policy
+        if mixed or self.capacity_blocks is not None:
+            return BudgetPolicy.GLOBAL_RATIO
+        return self.config.planning.budget_policy
 
     @property
     def splits_by_group(self) -> bool:
@@ -140,7 +165,7 @@ class Setting:
         # The head of a cold cache is the loss of the group that opens it.
         opened = by_group and self.geometry.head_blocks > 0
         by_place = caches_depend_on_order(self.config.routing)
-        return opened or by_place or not self.sees_all_earlier
+        return opened or by_place or not self.keeps_all
 
     @property
     def waited_for(self) -> int:
@@ -157,42 +182,83 @@ class Setting:
         return self.sending.visibility(self.config.planning.concurrency)
 
     @cached_property
+    def counting(self) -> Counting:
+        """How the target counts hits: what is shared, or what the headline run finds."""
+        return self._unlimited(cold=False) if self.counts_prefixes else self.headline
+
+    @cached_property
+    def headline(self) -> Unlimited | InOrder:
+        """How the headline run finds hits, at the planned concurrency."""
+        unlimited = self._unlimited(cold=not self.domains.warmed)
+        if self.keeps_all:
+            return unlimited
+        if self.lru is not None:
+            in_sending_order = positions(self.order)[unlimited.rows]
+            return InOrder(
+                rows=self.order,
+                place=np.arange(len(self.order)),
+                hits_each=self.lru.hits_each,
+                most_hits=lambda prefixes: unlimited.hits(prefixes[in_sending_order]),
+            )
+        return InOrder(
+            rows=self.sending.rows,
+            place=self.visibility.place,
+            hits_each=self.visibility.hits_each,
+        )
+
+    def _unlimited(self, *, cold: bool) -> Unlimited:
+        runs = replace(self.domains.runs, cold=cold, head_loss=self.domains.head_loss * cold)
+        return Unlimited(rows=self.domains.by_domain, runs=runs)
+
+    def counting_by_group(self) -> Iterator[tuple[int, slice, Counting]]:
+        """Each group that has requests: its number, its rows of `counting`, how it counts alone.
+
+        Groups share nothing but the head, which the openers of cold caches compute for all.
+        """
+        whole = self.counting
+        opened = np.bincount(self.openers, minlength=len(self.workload.group_ids))
+        for group, rows, starts in self.domains.groups():
+            own = whole.rows[rows]
+            if isinstance(whole, Unlimited):
+                lost = self.geometry.head_blocks * int(opened[group]) if whole.runs.cold else 0
+                runs = replace(whole.runs, starts=starts, head_loss=lost)
+                yield group, rows, Unlimited(rows=own, runs=runs)
+            else:
+                seen = self.visibility.part(rows)
+                yield group, rows, InOrder(rows=own, place=seen.place, hits_each=seen.hits_each)
+
+    @cached_property
+    def lru(self) -> LruCaches | None:
+        """The caches of limited size, in sending order; None without limit."""
+        return None if self.capacity_blocks is None else self.caches_of(self.capacity_blocks)
+
+    def caches_of(self, capacity_blocks: int) -> LruCaches:
+        """The planned caches with so many blocks each."""
+        return LruCaches(
+            stored=self.stored,
+            capacity_blocks=capacity_blocks,
+            head_blocks=self.geometry.head_blocks,
+            warmed=self.domains.warmed,
+            lag=self.config.planning.concurrency,
+            waited_for=self.waited_for,
+        )
+
+    @cached_property
+    def stored(self) -> Stored:
+        """What each request leaves in its cache, in sending order."""
+        workload, order = self.workload, self.order
+        # Nothing of an answer's last token is stored.
+        tokens = workload.input_len + np.maximum(workload.output_len, 1) - 1
+        return Stored(
+            group=workload.group[order],
+            cache=self.routes.cache[order],
+            blocks=tokens[order] // self.geometry.granularity,
+        )
+
+    @cached_property
     def openers(self) -> IntArray:
         """The groups that open cold caches; of no interest without a shared head block."""
         return self.domains.openers(self.order) if self.geometry.head_blocks else _NO_ROWS
-
-    @cached_property
-    def counted_rows(self) -> IntArray:
-        """Rows of generation order in the sequence of `counting`."""
-        return self.domains.by_domain if self._counts_in_any_order else self.sending.rows
-
-    @cached_property
-    def counting(self) -> Counting:
-        """How the target counts hits, at the planned concurrency."""
-        if self.counts_prefixes:
-            return Unlimited(replace(self.domains.runs, cold=False, head_loss=0))
-        return Unlimited(self.domains.runs) if self.sees_all_earlier else Lagged(self.visibility)
-
-    def counting_by_group(self) -> Iterator[tuple[int, slice, Counting]]:
-        """Each group that has requests: its number, its place in `counted_rows`, how it counts."""
-        cold = not (self.counts_prefixes or self.domains.warmed)
-        opened = np.bincount(self.openers, minlength=len(self.workload.group_ids))
-        for group, rows, starts in self.domains.groups():
-            if not self._counts_in_any_order:
-                yield group, rows, Lagged(self.visibility.part(rows))
-                continue
-            head_loss = self.geometry.head_blocks * int(opened[group]) if cold else 0
-            runs = Runs(
-                starts=starts,
-                head_blocks=self.geometry.head_blocks,
-                head_loss=head_loss,
-                cold=cold,
-            )
-            yield group, rows, Unlimited(runs)
-
-    @property
-    def _counts_in_any_order(self) -> bool:
-        return self.counts_prefixes or self.sees_all_earlier
 
     @cached_property
     def range(self) -> Range:
@@ -218,23 +284,21 @@ class Setting:
         return bool(inside.all())
 
     def run_hits(self, prefix_blocks: IntArray) -> int:
-        """Blocks found cached in the headline run, at the planned concurrency."""
-        if self.sees_all_earlier:
-            return self.domains.hits(prefix_blocks)
-        return int(self.visibility.hits_each(prefix_blocks[self.sending.rows]).sum())
+        """Blocks found cached in the headline run."""
+        return self.headline.hits(prefix_blocks[self.headline.rows])
 
     def run_hits_by_group(self, prefix_blocks: IntArray) -> IntArray:
         """As `run_hits`, for each group."""
         groups = len(self.workload.group_ids)
-        if self.sees_all_earlier:
+        counting = self.headline
+        if isinstance(counting, Unlimited):
             return self.domains.hits_by_group(prefix_blocks, self.openers, groups)
-        rows = self.sending.rows
-        hits = self.visibility.hits_each(prefix_blocks[rows])
-        return sums_by(self.workload.group[rows], hits, groups)
+        hits = counting.hits_each(prefix_blocks[counting.rows])
+        return sums_by(self.workload.group[counting.rows], hits, groups)
 
     def counted_hits(self, prefix_blocks: IntArray) -> int:
         """What the target counts, in blocks."""
-        return self.counting.hits(prefix_blocks[self.counted_rows])
+        return self.counting.hits(prefix_blocks[self.counting.rows])
 
     def counted_hits_by_group(self, prefix_blocks: IntArray) -> IntArray:
         """As `counted_hits`, for each group."""

@@ -17,6 +17,10 @@ from prefixbench.workload.losses import losses
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.suggestions import Advice
 
+#: Points of the reported curve, and so many requests at most where no capacity is asked for.
+CURVE_POINTS = 200
+CURVE_REQUESTS = 200_000
+
 _SEVERITY = list(ValidationStatus)
 
 
@@ -135,6 +139,7 @@ def validation_report(plan: Plan, advice: Advice | None = None) -> dict[str, Any
         "planned_profile": plan.profile.value,
         "wishes_left_out": list(plan.gave_way),
         **robustness(plan),
+        **capacity_keys(plan),
         "head_len": plan.geometry.head_len,
         "tail_len": plan.geometry.tail_len,
     }
@@ -242,6 +247,34 @@ def _concurrency_loss(plan: Plan, robust: int) -> dict[str, Any] | None:
         "lost_pp": lost_pp,
         "message": f"{concurrency} requests in flight find {lost_pp:.2f} pp less than requests sent"
         f" one after the other; up to {robust} lose nothing on this order",
+    }
+
+
+def capacity_keys(plan: Plan) -> dict[str, Any]:
+    """What LRU caches of limited size do to the plan, one request after the other."""
+    capacity = plan.config.planning.capacity_blocks
+    keys: dict[str, Any] = {
+        "designed_hit_ratio_unlimited": float(plan.ratio(plan.sequential_hit_blocks)),
+        "planned_capacity_blocks": capacity,
+        "designed_hit_ratio_at_capacity": None,
+        "lossless_capacity_blocks": None,
+        "capacity_curve": None,
+    }
+    if capacity is None and plan.workload.request_count > CURVE_REQUESTS:
+        return keys
+    found = plan.hits_by_capacity
+    steps = found.capacities(CURVE_POINTS)
+    if plan.capacity_blocks is not None:
+        keys["designed_hit_ratio_at_capacity"] = float(plan.ratio(found.hits(plan.capacity_blocks)))
+    return keys | {
+        "lossless_capacity_blocks": plan.in_cache_blocks(found.lossless),
+        "capacity_curve": [
+            {
+                "capacity_blocks": plan.in_cache_blocks(step),
+                "hit_ratio": float(plan.ratio(found.hits(step))),
+            }
+            for step in steps
+        ],
     }
 
 

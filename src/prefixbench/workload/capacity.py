@@ -1,0 +1,156 @@
+"""What a plan hits in LRU caches of a stated size, and what it would hit in any size.
+
+One request of a cache after the other: the whole look-up happens before anything is stored, then
+the request's blocks are the most recent ones, its head more recent than its tail. A request is its
+full blocks, answer included: the planned prefix is its group's, nobody asks for the rest again.
+With W requests in flight a request is stored only before the W-th one behind it is looked up.
+
+The head that all groups share is touched by every request, so its c blocks are always the most
+recent ones: they take c blocks off the capacity and are found by all but the first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from prefixbench.simulator.stack_distance import (
+    CapacityCurve,
+    ChainRequest,
+    LruChains,
+    lru_curve,
+)
+from prefixbench.workload.columns import IntArray, sorted_by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """Requests in sending order: their group, their cache, and the full blocks they store."""
+
+    group: IntArray
+    cache: IntArray
+    blocks: IntArray
+
+    @cached_property
+    def by_cache(self) -> list[IntArray]:
+        """The places of each cache's requests, ascending."""
+        count = int(self.cache.max(initial=0)) + 1
+        sizes = np.bincount(self.cache, minlength=count)
+        places = np.split(sorted_by(self.cache, count), np.cumsum(sizes)[:-1])
+        return [own for own in places if len(own)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LruCaches:
+    """LRU caches of `capacity_blocks` each; prefixes are in sending order.
+
+    A request sees those at least `lag` places earlier, and after a barrier the `waited_for` first
+    ones. `warmed`: each group's longest prefix was stored once beforehand.
+    """
+
+    stored: Stored
+    capacity_blocks: int
+    head_blocks: int
+    warmed: bool
+    lag: int = 1
+    waited_for: int = 0
+
+    def hits_each(self, prefixes: IntArray) -> IntArray:
+        """Blocks each request finds cached."""
+        hits: IntArray = np.minimum(prefixes, self.depths(prefixes))
+        return hits
+
+    def depths(self, prefixes: IntArray) -> IntArray:
+        """Cached depth before each request, in blocks."""
+        depths = np.empty(len(prefixes), np.int64)
+        for places in self.stored.by_cache:
+            depths[places] = self._depths_in_one(places, prefixes[places])
+        return depths
+
+    def curves(self, prefixes: IntArray) -> list[CapacityCurve]:
+        """Hits of each cache's requests, without the head, at every capacity beyond the head.
+
+        One request after the other, whatever the lag.
+        """
+        chains = [self.chain(places, prefixes[places]) for places in self.stored.by_cache]
+        return [lru_curve([*self._warm_ups(chain), *chain]) for chain in chains]
+
+    def _depths_in_one(self, places: IntArray, prefixes: IntArray) -> IntArray:
+        cache = LruChains(max(self.capacity_blocks - self.head_blocks, 0))
+        requests = self.chain(places, prefixes)
+        for warm_up in self._warm_ups(requests):
+            cache.serve(warm_up)
+        found = np.array(list(self._looked_up(cache, places.tolist(), requests)), np.int64)
+        visible_head = min(self.head_blocks, self.capacity_blocks)
+        first = int(places[0])
+        opened = np.full(len(places), True) if self.warmed else self._horizon(places) >= first
+        depths: IntArray = np.where(opened, visible_head + found, 0)
+        return depths
+
+    def chain(self, places: IntArray, prefixes: IntArray) -> list[ChainRequest]:
+        """The requests at these places without the head, which is not the group's own."""
+        shared = prefixes - self.head_blocks
+        own = self.stored.blocks[places] - prefixes
+        columns = (self.stored.group[places], shared, own)
+        return list(map(ChainRequest, *(column.tolist() for column in columns)))
+
+    def _horizon(self, places: IntArray) -> IntArray:
+        """The last place each place sees."""
+        seen = places - self.lag
+        waits = places >= self.waited_for
+        horizon: IntArray = np.where(waits, np.maximum(seen, self.waited_for - 1), seen)
+        return horizon
+
+    def _looked_up(
+        self, cache: LruChains, places: list[int], requests: list[ChainRequest]
+    ) -> Iterator[int]:
+        waiting: deque[tuple[int, ChainRequest]] = deque()
+        horizons = self._horizon(np.array(places)).tolist()
+        for place, horizon, request in zip(places, horizons, requests, strict=True):
+            while waiting and waiting[0][0] <= horizon:
+                cache.serve(waiting.popleft()[1])
+            yield cache.depth(request.group)
+            waiting.append((place, request))
+
+    def _warm_ups(self, requests: list[ChainRequest]) -> list[ChainRequest]:
+        """Each group's longest prefix, groups as they are first sent; none from a cold start."""
+        if not self.warmed:
+            return []
+        longest: dict[int, int] = {}
+        for request in requests:
+            longest[request.group] = max(request.shared, longest.get(request.group, 0))
+        return [ChainRequest(group, shared, 0) for group, shared in longest.items()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HitsByCapacity:
+    """Hits of a plan at any capacity of each cache, in steps of hits, head included."""
+
+    curves: list[CapacityCurve]
+    head_blocks: int
+    head_finders: int
+
+    @property
+    def lossless(self) -> int:
+        """The least capacity from which nothing more is lost."""
+        return self.head_blocks + max(curve.corners[-1] for curve in self.curves)
+
+    def hits(self, capacity: int) -> int:
+        """Blocks found at this capacity."""
+        beyond_head = max(capacity - self.head_blocks, 0)
+        found = sum(curve.tally(beyond_head).hits for curve in self.curves)
+        return found + min(capacity, self.head_blocks) * self.head_finders
+
+    def capacities(self, count: int) -> list[int]:
+        """At most `count` capacities up to the lossless one, their hits about evenly apart."""
+        last = self.lossless
+        everything = range(last + 1)
+        levels = (self.hits(last) * step // (count - 1) for step in range(1, count - 1))
+        return sorted(
+            {0, last, *(bisect_left(everything, level, key=self.hits) for level in levels)}
+        )
