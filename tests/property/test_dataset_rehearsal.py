@@ -17,7 +17,7 @@ from oracles import ToyRequest, served_hits
 from prefixbench.core.version import FORMAT_VERSION
 from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.rehearsal import Rehearsal, hits_by_capacity, rehearse
-from prefixbench.simulator.engine import Engine
+from prefixbench.simulator.engine import Engine, StepOutcome
 
 BLOCK = 4
 SHORTEST, LONGEST = 10, 60
@@ -75,7 +75,7 @@ def written(
                 "prefix_group_id": f"g{request.group}",
                 "order_index": place,
                 "input_len": request.input_len,
-                "output_len": 2,
+                "output_len": 5,
                 "planned_prefix_len": request.prefix_len,
                 "divergence_len": 1,
                 "suffix_len": request.input_len - request.prefix_len - 1,
@@ -142,6 +142,30 @@ def test_a_cache_that_shows_blocks_late_loses_hits_to_concurrency(tmp_path: Path
 def test_waiting_for_the_predecessor_saves_them(tmp_path: Path) -> None:
     dataset = written(tmp_path, SAME, preserve_group_dependency=True)
     assert played(dataset, "nano-vllm", concurrency=3).tally.hits == 32
+
+
+class WatchedEngine(Engine):
+    """Remembers how many requests it ran at once."""
+
+    most_running = 0
+
+    def step(self, limit: int = 1) -> StepOutcome:
+        outcome = super().step(limit)
+        self.most_running = max(self.most_running, outcome.running)
+        return outcome
+
+
+@pytest.mark.parametrize(
+    ("order", "most_running"),
+    [({"preserve_group_dependency": True}, 3), ({"leaders": "barrier"}, 2), ({}, 3)],
+)
+def test_a_first_token_lets_one_follow_and_the_end_of_a_leader_all(
+    tmp_path: Path, order: dict[str, Any], most_running: int
+) -> None:
+    """Five output tokens each: who waits for a first token runs beside the one it waited for."""
+    engine = WatchedEngine("vllm-0.33", block_size=BLOCK)
+    rehearse(written(tmp_path, SAME, **order), lambda: engine, concurrency=3)
+    assert engine.most_running == most_running
 
 
 def test_waiting_for_the_leader_saves_them_too(tmp_path: Path) -> None:

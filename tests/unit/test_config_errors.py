@@ -292,6 +292,11 @@ def test_this_is_refused_at_this_place(settings: dict[str, Any], paths: list[str
     assert sorted(problems_with(**settings)) == paths
 
 
+@pytest.mark.parametrize("mean", [100, 200])
+def test_a_mean_on_an_edge_of_the_range_is_legal(mean: int) -> None:
+    assert parse_config(minimal(input_length={**NORMAL, "mean": mean}))
+
+
 def test_progressive_fill_with_a_warmup_names_both_settings() -> None:
     execution = {"mode": "progressive_prefix_fill", "warmup_rounds": 3}
     problem = problems_with(execution=execution)["execution.warmup_rounds"]
