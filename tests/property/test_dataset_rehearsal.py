@@ -195,11 +195,12 @@ def test_the_curve_ends_at_the_capacity_that_loses_nothing(tmp_path: Path) -> No
     curve = hits_by_capacity(written(tmp_path, requests))
     capacities = list(curve)
     assert capacities == sorted(capacities)
-    # Two groups of four blocks and one own block of the other group lie before a block's reuse.
-    assert capacities[-1] == 9
-    assert curve[9].hits == 32
+    # Two master prefixes of four blocks, and between two uses of one of them the other group's own
+    # two blocks: four tokens of the prompt and four of the answer.
+    assert capacities[-1] == 10
+    assert curve[10].hits == 32
     assert curve[8].hits < 32
-    assert curve[9].queries == 80
+    assert curve[10].queries == 80
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
