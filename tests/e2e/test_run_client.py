@@ -47,9 +47,12 @@ async def exchange(answer: Answer, *, timeout_s: float = 5, **options: Any) -> E
 async def test_a_stream_is_measured_piece_by_piece() -> None:
     async def answer(request: Request) -> None:
         await request.stream(
-            text_event("a"), text_event("b", finish="length"), usage_event(20, 2, 16), DONE,
+            text_event("a"),
+            text_event("b", finish="length"),
+            usage_event(20, 2, 16),
+            DONE,
             pause_s=0.03,
-        )  # fmt: skip
+        )
 
     got = await exchange(answer)
     assert got.status is Status.OK

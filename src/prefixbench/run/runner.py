@@ -207,7 +207,9 @@ class _Run:
     def _problem(self, outcomes: Sequence[PhaseOutcome]) -> PrefixBenchError | None:
         """What the run ends with although everything was written down."""
         wrong_prompts = next((outcome.problem for outcome in outcomes if outcome.problem), None)
-        return wrong_prompts or self._too_many_failures(outcomes) or self._no_metrics(outcomes)
+        if wrong_prompts is not None or self._stop.is_set():
+            return wrong_prompts  # of an interrupted run nothing more is demanded
+        return self._too_many_failures(outcomes) or self._no_metrics(outcomes)
 
     def _too_many_failures(self, outcomes: Sequence[PhaseOutcome]) -> PrefixBenchError | None:
         sent = sum(outcome.sent for outcome in outcomes)
