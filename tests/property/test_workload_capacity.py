@@ -91,7 +91,7 @@ def limited_plans(draw: st.DrawFn) -> Plan:
     return plan_workload(config, BLOCK, draw(frames))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(limited_plans())
 def test_an_lru_of_blocks_finds_what_the_plan_says(plan: Plan) -> None:
     capacity = plan.capacity_blocks
@@ -101,7 +101,7 @@ def test_an_lru_of_blocks_finds_what_the_plan_says(plan: Plan) -> None:
     assert plan.hit_blocks == sum(expected) == plan.group_hit_blocks.sum()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(limited_plans())
 def test_a_target_is_met_to_the_block_at_the_planned_capacity(plan: Plan) -> None:
     # An order that follows the prefixes may make every step larger than one block.
@@ -114,7 +114,7 @@ def test_a_target_is_met_to_the_block_at_the_planned_capacity(plan: Plan) -> Non
         assert plan.hit_blocks in (plan.range.most, plan.range.least)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(limited_plans())
 def test_a_cache_that_holds_everything_loses_nothing(plan: Plan) -> None:
     lru = plan.lru
@@ -124,7 +124,7 @@ def test_a_cache_that_holds_everything_loses_nothing(plan: Plan) -> None:
     assert found.sum() == plan.lag_model.hits(plan.config.planning.concurrency)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(limited_plans(), st.data())
 def test_more_shared_prefix_never_hits_less(plan: Plan, data: st.DataObject) -> None:
     lru = plan.lru
@@ -139,7 +139,7 @@ def test_more_shared_prefix_never_hits_less(plan: Plan, data: st.DataObject) -> 
         assert lru.hits_each(longer).sum() >= lru.hits_each(prefixes).sum()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(limited_plans())
 def test_the_curve_is_what_an_lru_finds_at_each_capacity(plan: Plan) -> None:
     assume(plan.config.planning.concurrency == 1)

@@ -138,7 +138,9 @@ class HitsByCapacity:
     @property
     def lossless(self) -> int:
         """The least capacity from which nothing more is lost."""
-        return self.head_blocks + max(curve.corners[-1] for curve in self.curves)
+        beyond_head = max(curve.corners[-1] for curve in self.curves)
+        found_head = self.head_blocks if self.head_finders else 0
+        return self.head_blocks + beyond_head if beyond_head else found_head
 
     def hits(self, capacity: int) -> int:
         """Blocks found at this capacity."""
