@@ -62,8 +62,14 @@ def test_plan_prints_a_page(config: Path) -> None:
     page = prefixbench("plan", "--config", config).stdout
     assert "sample  50.00 % asked" in page
     assert "PASS" in page
-    for words in ("hit ratio", "cold loss", "in flight", "proof in blocks"):
+    for words in ("hit ratio", "cold loss", "in flight", "blocks a cache", "proof in blocks"):
         assert words in page
+
+
+def test_plan_notes_what_concurrency_costs(config: Path) -> None:
+    words = ("--set", "execution.concurrency=8", "--set", "request_order.mode=grouped")
+    page = prefixbench("plan", "--config", config, *words).stdout
+    assert "note 8 requests in flight find" in page
 
 
 def test_plan_as_json_has_the_report_and_the_certificate(config: Path) -> None:

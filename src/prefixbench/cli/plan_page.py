@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -16,6 +16,8 @@ from prefixbench.explain.wording import count, percent, plural, points, points_p
 _COLOURS = {"PASS": "green", "PASS_WITH_WARNING": "yellow", "FAIL": "red"}
 #: Prefix groups that are listed; the rest is counted.
 _LISTED_GROUPS = 20
+#: Rows of hits against capacity, about.
+_LISTED_CAPACITIES = 10
 
 Document = Mapping[str, Any]
 
@@ -23,12 +25,22 @@ Document = Mapping[str, Any]
 def print_plan(document: Document, console: Console) -> None:
     """Print the validation report and the certificate of a plan."""
     console.print(verdict_line(document))
+    for note in _notes(document):
+        console.print(f"[yellow]note[/yellow] {escape(note)}")
     parts: list[RenderableType] = [_numbers(document), _groups(document["per_group"])]
     parts.append(_concurrency(document))
+    if document["capacity_curve"] is not None:
+        parts.append(_capacity(document))
     if not document["reachable"]:
         parts += [_reasons(document), _suggestions(document["suggestions"])]
     parts.append(_certificate(document["certificate"]))
     console.print(Group(*(Padding(part, (1, 0, 0, 0)) for part in parts)))
+
+
+def _notes(document: Document) -> Iterator[str]:
+    yield from document["wishes_left_out"]
+    if document["concurrency_loss"] is not None:
+        yield document["concurrency_loss"]["message"]
 
 
 def verdict_line(document: Document) -> str:
@@ -76,16 +88,26 @@ def _groups(rows: Sequence[Document]) -> RenderableType:
     return table if hidden <= 0 else Group(table, f"and {plural(hidden, 'more group')} (--json)")
 
 
-def _concurrency(document: Document) -> Table:
+def _concurrency(document: Document) -> Group:
     table = plain_table("in flight", "designed hit ratio", "")
     for in_flight, ratio in document["designed_hit_ratio_at_concurrency"].items():
         table.add_row(in_flight, percent(ratio), bar(ratio))
-    table.caption = (
-        f"exact for up to {plural(document['robust_to_concurrency'], 'request')} in flight,"
-        f" within 1 pp for up to {count(document['robust_to_concurrency_1pp'])}"
-    )
-    table.caption_justify = "left"
-    return table
+    robust = plural(document["robust_to_concurrency"], "request")
+    nearly = count(document["robust_to_concurrency_1pp"])
+    return Group(table, f"exact for up to {robust} in flight, within 1 pp for up to {nearly}")
+
+
+def _capacity(document: Document) -> Group:
+    """Hits against the capacity of each cache, thinned; the last row loses nothing."""
+    rows = document["capacity_curve"]
+    step = max(1, len(rows) // _LISTED_CAPACITIES)
+    table = plain_table("blocks a cache", "hit ratio", "")
+    for row in [*rows[:-1:step], rows[-1]]:
+        table.add_row(
+            count(row["capacity_blocks"]), percent(row["hit_ratio"]), bar(row["hit_ratio"])
+        )
+    enough = count(document["lossless_capacity_blocks"])
+    return Group(table, f"nothing is lost from {enough} blocks on")
 
 
 def _reasons(document: Document) -> Table:

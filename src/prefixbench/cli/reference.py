@@ -15,7 +15,7 @@ from prefixbench.cli.main import VERBS, main
 from prefixbench.cli.markdown import MADE_BY, table
 from prefixbench.cli.reference_settings import configuration_page
 from prefixbench.cli.verb import INTERRUPTED
-from prefixbench.core.errors import PrefixBenchError
+from prefixbench.core import errors
 
 FOLDER = Path("docs/reference")
 
@@ -55,17 +55,12 @@ def _default(option: click.Option, context: click.Context) -> str:
 
 def _exit_codes() -> dict[int, list[str]]:
     """Exit code to the first sentences of the errors that end with it."""
-    codes = {0: ["Done"], INTERRUPTED: ["The program was interrupted"]}
-    for error in _subclasses(PrefixBenchError):
-        sentence = (error.__doc__ or "").partition(".")[0].replace("\n", " ")
-        codes.setdefault(error.exit_code, []).append(" ".join(sentence.split()))
+    codes = {0: ["Done"], 1: ["Anything else"], INTERRUPTED: ["The program was interrupted"]}
+    for error in vars(errors).values():
+        if isinstance(error, type) and errors.PrefixBenchError in error.__mro__[1:]:
+            sentence = (error.__doc__ or "").partition(".")[0]
+            codes.setdefault(error.exit_code, []).append(" ".join(sentence.split()))
     return codes
-
-
-def _subclasses(kind: type[PrefixBenchError]) -> Iterator[type[PrefixBenchError]]:
-    for subclass in kind.__subclasses__():
-        yield subclass
-        yield from _subclasses(subclass)
 
 
 def write_pages(folder: Path) -> None:

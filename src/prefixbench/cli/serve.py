@@ -27,6 +27,12 @@ from prefixbench.core.errors import Stage
 @click.option("--tokenizer", help="builtin, a tokenizer.json, or a folder with one.")
 @click.option("--model", help="Name under which the model is served.")
 @click.option(
+    "--lora-model",
+    "lora_models",
+    multiple=True,
+    help="Further model name, a part of the cache key as an adapter's is; may repeat.",
+)
+@click.option(
     "--chat-template", type=click.Path(path_type=Path), help="Jinja file of the chat template."
 )
 @click.option("--max-model-len", type=int, help="Longest request, in tokens.")
