@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import click
 
@@ -16,6 +17,7 @@ from prefixbench.cli.markdown import MADE_BY, table
 from prefixbench.cli.reference_settings import configuration_page
 from prefixbench.cli.verb import INTERRUPTED
 from prefixbench.core import errors
+from prefixbench.core.errors import PrefixBenchError
 
 FOLDER = Path("docs/reference")
 
@@ -57,10 +59,15 @@ def _exit_codes() -> dict[int, list[str]]:
     """Exit code to the first sentences of the errors that end with it."""
     codes = {0: ["Done"], 1: ["Anything else"], INTERRUPTED: ["The program was interrupted"]}
     for error in vars(errors).values():
-        if isinstance(error, type) and errors.PrefixBenchError in error.__mro__[1:]:
+        if _is_error_kind(error):
             sentence = (error.__doc__ or "").partition(".")[0]
             codes.setdefault(error.exit_code, []).append(" ".join(sentence.split()))
     return codes
+
+
+def _is_error_kind(value: Any) -> TypeGuard[type[PrefixBenchError]]:
+    is_class = isinstance(value, type) and issubclass(value, PrefixBenchError)
+    return is_class and value is not PrefixBenchError
 
 
 def write_pages(folder: Path) -> None:
