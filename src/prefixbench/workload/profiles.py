@@ -16,10 +16,10 @@ from prefixbench.config.planning import PlanProfile
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.order import by_size, positions
 from prefixbench.workload.setting import Setting
-from prefixbench.workload.shape import Growth, Shape, dither, undithered
+from prefixbench.workload.shape import Growth, Shape, dither, group_offsets, undithered
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Profiled:
     """The growth of a profile, rows in generation order, and what `gave_way` to get it."""
 
@@ -33,16 +33,18 @@ def profiled(setting: Setting) -> Profiled:
     wanted = setting.config.planning.profile
     excluded = _excluded(setting, wanted)
     if excluded is not None or wanted is PlanProfile.PROPORTIONAL:
-        return _proportional(setting, gave_way=excluded)
+        return Profiled(PlanProfile.PROPORTIONAL, _proportional(setting), excluded)
+    if wanted is PlanProfile.MONOTONE and _rises_by_order(setting):
+        return Profiled(wanted, _proportional(setting))
     growth = _ramp(setting) if wanted is PlanProfile.RAMP else _monotone(setting)
-    most = setting.counted_hits(growth.shape.most)
-    if setting.reachable and most < setting.targets.total:
-        return _proportional(
-            setting,
-            gave_way=f"profile: {wanted} allows {float(setting.ratio(most)):.4f} at most on this"
-            " order; the target was kept, prefixes are proportional",
+    if setting.reachable and not _allows_target(setting, growth.shape.most):
+        highest = float(setting.ratio(setting.counted_hits(growth.shape.most)))
+        excluded = (
+            f"profile: {wanted} allows {highest:.4f} at most on this order; the target was kept,"
+            " prefixes are proportional"
         )
-    return Profiled(profile=wanted, growth=growth)
+        return Profiled(PlanProfile.PROPORTIONAL, _proportional(setting), excluded)
+    return Profiled(wanted, growth)
 
 
 def _excluded(setting: Setting, wanted: PlanProfile) -> str | None:
@@ -53,13 +55,26 @@ def _excluded(setting: Setting, wanted: PlanProfile) -> str | None:
         return f"nested_prefix: false gives a group one length; profile: {wanted} was left out"
     if not setting.config.planning.block_residual_calibration:
         return f"the plain floor formula was asked for; profile: {wanted} was left out"
-    rising = setting.arrangement.within is OrderWord.PREFIX_LEN_ASC
-    if setting.arrangement.needs_prefixes and not (wanted is PlanProfile.MONOTONE and rising):
+    monotone_already = wanted is PlanProfile.MONOTONE and _rises_by_order(setting)
+    if setting.arrangement.needs_prefixes and not monotone_already:
         return f"the order follows the prefixes; it was kept, profile: {wanted} was left out"
     return None
 
 
-def _proportional(setting: Setting, gave_way: str | None = None) -> Profiled:
+def _rises_by_order(setting: Setting) -> bool:
+    """Whether the order itself sends the prefixes of a group from the shortest to the longest."""
+    words = setting.arrangement
+    return words.within is OrderWord.PREFIX_LEN_ASC and not words.leaders_first
+
+
+def _allows_target(setting: Setting, most: IntArray) -> bool:
+    if setting.targets.by_group is None:
+        return setting.counted_hits(most) >= setting.targets.total
+    by_group = setting.counted_hits_by_group(most)
+    return bool((by_group >= np.array(setting.targets.by_group)).all())
+
+
+def _proportional(setting: Setting) -> Growth:
     workload, config = setting.workload, setting.config
     weight, walk, turn = workload.input_len, dither(workload, config.seed), None
     if setting.arrangement.needs_prefixes and setting.hits_depend_on_order:
@@ -78,13 +93,9 @@ def _proportional(setting: Setting, gave_way: str | None = None) -> Profiled:
         least=setting.geometry.head_blocks,
         most=setting.most_prefixes,
     )
-    growth = Growth(shape=shape, turn=turn, rising=turn is not None and _rises(setting))
-    return Profiled(profile=PlanProfile.PROPORTIONAL, growth=growth, gave_way=gave_way)
-
-
-def _rises(setting: Setting) -> bool:
     words = {setting.arrangement.within, setting.arrangement.across}
-    return OrderWord.PREFIX_LEN_ASC in words
+    rising = turn is not None and OrderWord.PREFIX_LEN_ASC in words
+    return Growth(shape=shape, turn=turn, rising=rising)
 
 
 def _monotone(setting: Setting) -> Growth:
@@ -93,7 +104,7 @@ def _monotone(setting: Setting) -> Growth:
     shape = Shape(
         weight=_least_from_here(workload.input_len, order, workload.group),
         granularity=setting.geometry.granularity,
-        dither=undithered(workload),
+        dither=group_offsets(workload, setting.config.seed)[workload.group],
         least=setting.geometry.head_blocks,
         most=_least_from_here(setting.most_prefixes, order, workload.group),
     )

@@ -35,13 +35,17 @@ def dither(workload: Workload, seed: int) -> Turns:
     Any run of a group's ranks is spread evenly over [0, 1); the seeded start of each group
     spreads a window over several groups too.
     """
-    key = stream("dither", seed=seed)
-    groups = np.arange(len(workload.group_ids), dtype=np.uint64)
-    starts = (mixed(key, groups) >> 32).astype(np.uint32)
     walk: Turns = workload.rank.astype(np.uint32)
     walk *= _GOLDEN_TURN
-    walk += starts[workload.group]
+    walk += group_offsets(workload, seed)[workload.group]
     return walk
+
+
+def group_offsets(workload: Workload, seed: int) -> Turns:
+    """Where the walk of each group starts: a seeded fraction of a turn."""
+    groups = np.arange(len(workload.group_ids), dtype=np.uint64)
+    offsets: Turns = (mixed(stream("dither", seed=seed), groups) >> 32).astype(np.uint32)
+    return offsets
 
 
 def undithered(workload: Workload) -> Turns:
