@@ -168,6 +168,7 @@ def test_case_13_a_preempted_request_is_counted_apart(profile, hidden):
     stats = engine.stats()
     assert (stats.queries, stats.hits) == (120, 0)
     assert (stats.preempted_queries, stats.preempted_hits) == hidden
+    assert stats.prefix_cache.num_query_blocks == 2 * 3
 
 
 @pytest.mark.parametrize("profile", [VLLM, "sglang-0.5"])
@@ -277,6 +278,13 @@ def test_nano_vllm_states_a_block_rate_without_the_last_block():
 def test_nano_vllm_twins_of_one_step_do_not_hit():
     engine = Engine("nano-vllm", block_size=16)
     assert hits_of(together(engine, [request(text((1, 64))) for _ in "ab"])) == [0, 0]
+
+
+def test_nano_vllm_cuts_only_the_first_prompt_of_a_step_and_never_mixes_phases():
+    engine = Engine("nano-vllm", max_num_batched_tokens=64, block_size=16)
+    steps = together(engine, [request(text(100), 2, name="a"), request(text(40), 2, name="b")])
+    scheduled = [step.scheduled for step in steps]
+    assert scheduled == [{"a": 64}, {"a": 36}, {"b": 40}, {"a": 1, "b": 1}]
 
 
 def test_mindie_counts_a_whole_prompt_but_not_twins_of_one_round():

@@ -19,7 +19,8 @@ STEPS_FORMAT = "prefixbench-replay/1"
 
 _SEED_STRIDE = 1_000_000
 _OUTPUT_BASE, _OUTPUT_STRIDE = 2_000_000_000, 100_000
-_NO_MORE_ARRIVALS = 1_000_000
+#: No recorded trace is so long; a replay that is has stopped to make progress.
+_MOST_STEPS = 1_000_000
 
 Row = dict[str, Any]
 
@@ -49,11 +50,13 @@ def replay_steps(trace: Mapping[str, Any]) -> Row:
         while arrived < len(rows) and rows[arrived]["arrive_step"] <= step:
             engine.submit(next(requests))
             arrived += 1
-        next_arrival = rows[arrived]["arrive_step"] if arrived < len(rows) else _NO_MORE_ARRIVALS
+        next_arrival = rows[arrived]["arrive_step"] if arrived < len(rows) else _MOST_STEPS
         outcome = engine.step(max(next_arrival - step, 1))
         log.add(outcome)
         _watch(seen, step, outcome)
         step += outcome.times
+        if step > _MOST_STEPS:
+            raise ValueError(f"requests are still unfinished after {step} steps")
     return {**log.result(seen), **_counters(engine)}
 
 

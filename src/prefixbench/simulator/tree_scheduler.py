@@ -7,8 +7,8 @@
    prompt is cut to the step's budget, at a page boundary.
 3. If nothing was prefilled, all running requests decode. When memory is short, the one with the
    shortest output (then the longest prompt) is pushed back to the end of the queue.
-4. A prompt is stored once its prefill is done, a finished request whole; the tree is split where
-   its prompt ends, so that outputs can be evicted alone.
+4. A prompt is stored once its prefill is done, its output when it finishes: two nodes, so that
+   outputs are evicted alone.
 
 With overlap (the default) the next step is scheduled before the results of this one are processed:
 the prompts of a step are found two steps later. What a client sends after it saw a token finds
@@ -321,12 +321,10 @@ class TreeScheduler:
         holding.stored = stored
 
     def _finish(self, live: LiveRequest) -> None:
-        """Store prompt and output, split where the prompt ends, and hold nothing any more."""
+        """Store prompt and output, but the last token, and hold nothing any more."""
         if self.options.prefix_caching:
             tokens, extra_key = self._holdings[live].tokens, live.request.extra_key
             self.tree.insert(tokens[: live.computed_len], extra_key)
-            if live.computed_len > live.prompt_len:
-                self.tree.insert(tokens[: live.prompt_len], extra_key)
         self._release(live)
         del self._holdings[live]
 
