@@ -98,8 +98,6 @@ def safe_error(text: str, *, prompt: str = "", secrets: Iterable[str] = ()) -> s
     'bad input[prompt text]'
     """
     shown = text[:_ERROR_SCAN_CHARS]
-    if len(text) > len(shown):
-        shown = shown[:-_ECHO_CHARS]  # the start of an echo would not be recognised here
     for secret in secrets:
         if secret:
             shown = shown.replace(secret, _HIDDEN)
