@@ -131,7 +131,17 @@ def test_the_page_is_as_wide_as_the_screen(visit: Visit) -> None:
 def test_text_is_readable_in_light_and_dark(visit: Visit) -> None:
     for name in HEADLINES:
         assert visit.page.locator(f"#{name}").evaluate(CONTRAST) >= LARGE_TEXT
-    for selector in (".setting", "section > p", "td", "th", ".tile p", "figcaption", "dt"):
+    for selector in (
+        ".verdict .big",
+        ".verdict dd",
+        ".setting",
+        "section > p",
+        "td",
+        "th",
+        ".tile p",
+        "figcaption",
+        "dt",
+    ):
         assert visit.page.locator(selector).first.evaluate(CONTRAST) >= NORMAL_TEXT, selector
 
 

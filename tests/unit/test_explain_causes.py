@@ -132,6 +132,15 @@ def test_what_was_not_measured_is_null_with_its_reason_and_never_zero(
     assert report["usage"]["prompt_tokens"] > 0
 
 
+def test_counters_that_saw_no_query_are_not_a_rate_of_zero(tmp_path: Path) -> None:
+    path = write_run(tmp_path, caching=False) / "runtime" / "run.json"
+    path.write_text(path.read_text().replace('"enable_prefix_caching": false', '"flag": null'))
+    report = report_of(Analysis(read_run(tmp_path))).to_json()
+    assert report["actual_hit_rate"] is None
+    assert report["actual_hit_rate_reason"] == "the counters saw no query in this phase"
+    assert causes(report) == {"caching_disabled": None}
+
+
 def test_one_void_round_voids_the_sum_of_the_rounds(tmp_path: Path) -> None:
     folder = write_run(tmp_path, rounds=2)
     path = folder / "runtime" / "prefix_cache_metrics.json"

@@ -147,13 +147,14 @@ def _verdict(report: PrefixCacheReport) -> Html:
     return element(
         "div",
         element("h2", "Verdict"),
-        element("p", _verdict_word(report), id="headline-verdict", class_="big"),
+        element("p", _verdict_word(report), class_="big"),
         element(
             "dl",
             _deviation("construction", report.construction_deviation, _limit(validation, 100)),
             _deviation("runtime", report.runtime_deviation, _limit(warning, 1)),
         ),
         _main_cause(report),
+        id="headline-verdict",
         class_=f"tile verdict {status}",
         title=f"runtime limit: warn above {warning} pp, fail above {failure or 'no'} pp",
     )

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from prefixbench.core.records import ValidationStatus
 from prefixbench.explain.analysis import Analysis
+from prefixbench.explain.phases import Phase
 from prefixbench.explain.unsized import why_unmeasured
 from prefixbench.explain.verdict import ScenarioClass
-from prefixbench.explain.wording import count, percent, pick, plural, readable
+from prefixbench.explain.wording import count, percent, pick, plural, quantity
 
 #: Verdicts of the client that need no word.
 _CLIENT_FINE = frozenset({None, "ok"})
@@ -62,10 +63,17 @@ def _requests(analysis: Analysis) -> Iterator[str]:
     if lost:
         planned = sum(len(scene.requests) for _, scene in analysis.rounds)
         yield f"{count(lost)} of {plural(planned, 'request')} were not answered."
-    for phase, _ in analysis.rounds:
-        verdict = pick(phase.performance, "client", "verdict")
-        if verdict not in _CLIENT_FINE:
-            yield f"The load generator itself may be the bottleneck: {readable(str(verdict))}."
+    yield from dict.fromkeys(filter(None, (_slow_client(phase) for phase, _ in analysis.rounds)))
+
+
+def _slow_client(phase: Phase) -> str | None:
+    """A client that could not keep up makes latencies its own."""
+    client = phase.performance.get("client") or {}
+    if client.get("verdict") in _CLIENT_FINE:
+        return None
+    delay_ms = client.get("send_delay_ms_p99")
+    late = "" if delay_ms is None else f", p99 of its send delay {quantity(delay_ms)} ms"
+    return f"The client was {client['verdict']}{late}: latencies may be its own."
 
 
 def _cache(analysis: Analysis) -> Iterator[str]:
