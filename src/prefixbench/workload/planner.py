@@ -104,17 +104,18 @@ def plan_setting(setting: Setting) -> Plan:
     """As `plan_workload`, for requests that are there already."""
     steps = 0
     for _ in range(_MOST_ROUNDS):
-        growth = profiled(setting)
-        planned = plan_prefixes(setting, growth.growth)
+        shaped = profiled(setting)
+        budgets = group_budgets(setting, shaped.growth)
+        planned = plan_prefixes(setting, shaped.growth, budgets)
         steps += planned.steps
         given = {field.name: getattr(setting, field.name) for field in fields(setting)}
         plan = Plan(
             **given,
             prefix_blocks=planned.prefix_blocks,
-            budgets=group_budgets(setting),
+            budgets=budgets,
             steps=steps,
-            profile=growth.profile,
-            gave_way=tuple(_left_out(setting, growth)),
+            profile=shaped.profile,
+            gave_way=tuple(_left_out(setting, shaped)),
         )
         if not _circular(setting) or np.array_equal(setting.order, plan.order):
             break
@@ -126,11 +127,11 @@ def _circular(setting: Setting) -> bool:
     return setting.arrangement.needs_prefixes and setting.hits_depend_on_order
 
 
-def _left_out(setting: Setting, growth: Profiled) -> Iterator[str]:
+def _left_out(setting: Setting, shaped: Profiled) -> Iterator[str]:
     if setting.budget_policy is not setting.config.planning.budget_policy:
         yield (
             "groups do not hit independently in this cache or order, which was kept;"
             f" budget_policy: {setting.config.planning.budget_policy} was left out"
         )
-    if growth.gave_way is not None:
-        yield growth.gave_way
+    if shaped.gave_way is not None:
+        yield shaped.gave_way

@@ -14,13 +14,14 @@ from prefixbench.workload.setting import Setting
 from prefixbench.workload.shape import Growth
 
 
-def plan_prefixes(setting: Setting, growth: Growth) -> PlannedPrefixes:
+def plan_prefixes(
+    setting: Setting, growth: Growth, budgets: Sequence[int] | None
+) -> PlannedPrefixes:
     """Prefixes that meet the target, or come as near as the range or the chosen rule allows.
 
-    Rows of `growth` and of the plan are in generation order.
+    Rows of `growth` and of the plan are in generation order; `budgets` as `group_budgets` gives.
     """
     growth = growth.of_rows(setting.counting.rows)
-    budgets = group_budgets(setting)
     if budgets is None:
         wanted, share = setting.targets.total, setting.targets.ratio
         planned = _search(setting, growth, setting.counting, wanted=wanted, share=share)
@@ -31,16 +32,19 @@ def plan_prefixes(setting: Setting, growth: Growth) -> PlannedPrefixes:
     return PlannedPrefixes(prefix_blocks=prefixes, steps=planned.steps)
 
 
-def group_budgets(setting: Setting) -> Sequence[int] | None:
+def group_budgets(setting: Setting, growth: Growth) -> Sequence[int] | None:
     """Hit blocks wanted of each group; None where one planning ratio serves all requests."""
     if setting.targets.by_group is not None:
         return setting.targets.by_group
     if not setting.splits_by_group:
         return None
+    most = setting.group_range.most
+    if growth.shape.most is not setting.most_prefixes:
+        most = setting.counted_hits_by_group(growth.shape.most)
     return proportional_budgets(
         weights=setting.workload.group_input_tokens.tolist(),
         least=setting.group_range.least.tolist(),
-        most=setting.group_range.most.tolist(),
+        most=most.tolist(),
         total=setting.targets.total,
     )
 
