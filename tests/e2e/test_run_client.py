@@ -197,6 +197,31 @@ async def test_headers_go_out_and_their_values_never_come_back_in_an_error() -> 
     assert "sk-12345" not in (got.error or "")
 
 
+async def test_a_metrics_page_elsewhere_never_sees_the_key() -> None:
+    async def answer(request: Request) -> None:
+        await request.whole(b"a 1\n", content_type="text/plain")
+
+    async with canned_server(answer) as own, canned_server(answer) as other:
+        key = {"Authorization": "Bearer sk-12345"}
+        async with Client(RealClock(), timeout_s=5, headers=key, origins=[own.url]) as client:
+            for server in (own, other):
+                await client.scrape(server.url + "/metrics")
+    assert own.requests[0].headers["authorization"] == "Bearer sk-12345"
+    assert "authorization" not in other.requests[0].headers
+
+
+async def test_a_body_of_many_megabytes_arrives_whole() -> None:
+    text = "long " * 600_000
+
+    async def answer(request: Request) -> None:
+        assert request.body["prompt"] == text
+        await request.stream(text_event("a", finish="length"), DONE)
+
+    async with talking_to(answer) as (client, server):
+        got = await client.complete(server.url, orjson.dumps({"prompt": text}))
+    assert got.status is Status.OK
+
+
 async def test_a_proxy_is_not_used_for_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
 

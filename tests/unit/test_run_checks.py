@@ -160,6 +160,12 @@ def test_all_is_well() -> None:
         ),
         (
             "queries_vs_prompt_tokens",
+            {"metrics": counted(HitTally(80, 300)), "planned_requests": 3},
+            "warn",
+            "failed_requests",
+        ),
+        (
+            "queries_vs_prompt_tokens",
             {"metrics": counted(HitTally(5, 12, Unit.BLOCK))},
             "warn",
             "metric_unit_mismatch",

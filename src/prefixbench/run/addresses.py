@@ -47,7 +47,7 @@ def resolve_addresses(
             "or generate with routing.instances",
         )
     requests = tuple(resolve_address(url, is_chat=is_chat) for url in urls)
-    pages = tuple(metrics_urls) or tuple(_origin(url) + "/metrics" for url in urls)
+    pages = tuple(metrics_urls) or tuple(origin_of(url) + "/metrics" for url in urls)
     for page in pages:
         _check(page, "--metrics-url")
     pages = tuple(dict.fromkeys(pages))
@@ -92,7 +92,8 @@ def resolve_address(url: str, *, is_chat: bool) -> Address:
     )
 
 
-def _origin(url: str) -> str:
+def origin_of(url: str) -> str:
+    """Scheme, host and port, in whatever way they are written."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
 

@@ -157,7 +157,7 @@ def _hits(facts: PhaseFacts) -> Iterator[Check]:
         return
     both = combined(tally, facts.metrics.external) or tally
     detail = f"counters {both.hits}, cached_tokens {cached}"
-    yield _compared("hits_vs_cached_tokens", both.hits, cached, detail)
+    yield _compared(facts, "hits_vs_cached_tokens", both.hits, cached, detail)
 
 
 def _queries(facts: PhaseFacts) -> Iterator[Check]:
@@ -173,7 +173,7 @@ def _queries(facts: PhaseFacts) -> Iterator[Check]:
         yield _skipped("queries_vs_prompt_tokens", "counters or prompt_tokens are missing")
     else:
         detail = f"counters {tally.queries}, prompt_tokens {told}"
-        yield _compared("queries_vs_prompt_tokens", tally.queries, told, detail)
+        yield _compared(facts, "queries_vs_prompt_tokens", tally.queries, told, detail)
 
 
 def _routing(facts: PhaseFacts) -> Iterator[Check]:
@@ -257,10 +257,16 @@ def _token_tally(metrics: PrefixCacheRuntimeMetrics) -> HitTally | None:
     return tally if tally is not None and tally.unit is Unit.TOKEN and not metrics.gaps else None
 
 
-def _compared(name: str, counted: int, told: int, detail: str) -> Check:
+def _compared(facts: PhaseFacts, name: str, counted: int, told: int, detail: str) -> Check:
+    """Counters against answers; requests without an answer are in the counters alone."""
     if counted == told:
         return _ok(name, detail)
-    cause = "foreign_traffic" if counted > told else "counter_window"
+    if counted < told:
+        cause = "counter_window"
+    elif facts.answered_requests < facts.planned_requests:
+        cause = "failed_requests"
+    else:
+        cause = "foreign_traffic"
     return Check(name=name, status=CheckStatus.WARN, detail=detail, cause=cause)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ import aiohttp
 import orjson
 
 from prefixbench.core.clock import Clock
+from prefixbench.run.addresses import origin_of
 from prefixbench.run.answer import Answer, Status, read_error
 from prefixbench.run.exposition import ScrapeError, ScrapeProblem
 from prefixbench.run.redact import is_loopback, safe_error
@@ -27,6 +29,7 @@ from prefixbench.run.snapshot import Scrape
 _IDLE_CONNECTION_S = 4.0
 _READ_BUFFER_BYTES = 1 << 20
 _LARGEST_ERROR_BYTES = 1 << 16
+_LARGE_BODY_BYTES = 1 << 20
 _PAGE_TIMEOUT_S = 10.0
 _JSON = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 
@@ -60,7 +63,11 @@ class Page:
 
 
 class Client:
-    """Context manager around two pools of connections: one for requests, one for all else."""
+    """Context manager around two pools of connections: one for requests, one for all else.
+
+    `headers` go with every request, and with pages of these `origins` alone: a metrics address
+    elsewhere never sees the server's key.
+    """
 
     def __init__(
         self,
@@ -68,18 +75,20 @@ class Client:
         *,
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
+        origins: Collection[str] = (),
         proxy: str | None = None,
     ) -> None:
         self._clock = clock
         self._timeout_s = timeout_s
         self._headers = dict(headers or {})
+        self._origins = frozenset(origins)
         self._proxy = proxy
         self._deadlines: set[asyncio.Timeout] = set()
         self._hung_up = False
 
     async def __aenter__(self) -> Self:
-        self._requests = self._session()
-        self._pages = self._session()
+        self._requests = self._session(self._headers)
+        self._pages = self._session({})
         return self
 
     async def __aexit__(
@@ -114,7 +123,10 @@ class Client:
             async with (
                 self._deadline(),
                 self._requests.post(
-                    url, data=body, headers={**_JSON, **(headers or {})}, proxy=self._proxy_for(url)
+                    url,
+                    data=_payload(body),
+                    headers={**_JSON, **(headers or {})},
+                    proxy=self._proxy_for(url),
                 ) as response,
             ):
                 http_status = response.status
@@ -181,11 +193,11 @@ class Client:
             return Status.DISCONNECTED, "the run was stopped"
         return Status.TIMEOUT, f"no complete answer in {self._timeout_s:g} s"
 
-    def _session(self) -> aiohttp.ClientSession:
+    def _session(self, headers: Mapping[str, str]) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-            headers=self._headers,
+            headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER_BYTES,
             trust_env=False,
@@ -206,9 +218,12 @@ class Client:
             answer.end(now_ns())
 
     async def _page(self, method: str, url: str, timeout_s: float) -> Page:
+        headers = self._headers if origin_of(url) in self._origins else None
         async with (
             asyncio.timeout(timeout_s),
-            self._pages.request(method, url, proxy=self._proxy_for(url)) as response,
+            self._pages.request(
+                method, url, headers=headers, proxy=self._proxy_for(url)
+            ) as response,
         ):
             text = await response.text(errors="replace")
             return Page(response.status, response.content_type, text)
@@ -223,6 +238,11 @@ class Client:
 
     def _secrets(self) -> list[str]:
         return [part for value in self._headers.values() for part in (value, *value.split()[1:])]
+
+
+def _payload(body: bytes) -> bytes | BytesIO:
+    """aiohttp warns of large bodies in one piece; it sends a file in many."""
+    return body if len(body) < _LARGE_BODY_BYTES else BytesIO(body)
 
 
 def _verdict(http_status: int, answer: Answer) -> tuple[Status, str | None]:

@@ -26,6 +26,7 @@ from prefixbench.core.log import event
 from prefixbench.core.version import __version__
 from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.server_profile import read_server_profile
+from prefixbench.run.addresses import origin_of
 from prefixbench.run.bodies import SAMPLING, BodyBuilder, check_has_prompts
 from prefixbench.run.cache_metrics import Gap
 from prefixbench.run.calibration import Calibration, calibrate
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 Progress = Callable[[str, int, int], None]
 
 #: Requests in flight have this long to end by themselves once a run is stopped.
-_GRACE_S = 5.0
+_GRACE_NS = 5_000_000_000
 
 #: Blocks that a probe of a salt fills for certain.
 _PROBE_BLOCKS = 2
@@ -86,7 +87,11 @@ async def run_dataset_async(options: RunOptions, progress: Progress | None = Non
     settings = resolve_settings(options, dataset.manifest)
     profile = read_server_profile(options.server_profile)
     async with Client(
-        RealClock(), timeout_s=options.timeout_s, headers=settings.headers, proxy=options.proxy
+        RealClock(),
+        timeout_s=options.timeout_s,
+        headers=settings.headers,
+        origins=[origin_of(address.url) for address in settings.addresses],
+        proxy=options.proxy,
     ) as client:
         run = _Run(options, settings, dataset, client, progress or _no_progress)
         await run.look_at_server(profile)
@@ -246,7 +251,7 @@ class _Run:
 
     async def _hang_up_when_stopped(self) -> None:
         await self._stop.wait()
-        await asyncio.sleep(_GRACE_S)
+        await self._clock.sleep_ns(_GRACE_NS)
         self._client.hang_up()
 
     def _tools(self, journal: RunJournal) -> PhaseTools:
