@@ -51,7 +51,7 @@ def describe(
 ) -> dict[str, Any]:
     """The manifest but for the files' hashes and the status, which the writer adds."""
     config = plan.config
-    effective = config.effective()
+    effective = config.with_block_size(block_size.tokens).effective()
     corpus = materials.corpora[0]
     return {
         "dataset_id": config.dataset_id,
