@@ -99,12 +99,15 @@ async def test_a_reset_empties_the_cache_and_leaves_the_counters() -> None:
         assert await client.metric("vllm:prefix_cache_queries_total") == before + 65
 
 
-async def test_a_reset_is_refused_while_a_request_runs() -> None:
-    async with served(time_scale=1.0) as client:
-        running = asyncio.create_task(client.complete(token_prompt(65), max_tokens=1000))
+async def test_a_reset_is_refused_and_does_nothing_while_a_request_runs_on_any_rank() -> None:
+    async with served(time_scale=1.0, dp_size=2) as client:
+        prompt = token_prompt(65)
+        assert await client.cached(prompt, rank=0) == 0
+        running = asyncio.create_task(client.complete(prompt, rank=1, max_tokens=1000))
         await client.wait_until("vllm:num_requests_running", 1)
         error = await client.post("/reset_prefix_cache", None, status=409)
         assert error["error"]["code"] == 409
+        assert await client.cached(prompt, rank=0) == 64
         running.cancel()
 
 
@@ -158,7 +161,7 @@ async def test_balancing_spreads_a_sequential_client_and_pays_a_cold_start_on_ea
 
 
 async def test_usage_shows_held_blocks_only() -> None:
-    async with served(capacity_blocks=8, time_scale=1.0) as client:
+    async with served(capacity_blocks=8, time_scale=0.01) as client:
         running = asyncio.create_task(client.complete(token_prompt(40), max_tokens=80))
         await client.wait_until("vllm:kv_cache_usage_perc", 0.375)
         assert await client.metric("vllm:num_requests_running") == 1
