@@ -134,6 +134,15 @@ def test_an_empty_request_is_refused(prompt, output) -> None:
         Engine("vllm-0.33").submit(EngineRequest("r", prompt, output))
 
 
+def test_an_id_names_one_unfinished_request() -> None:
+    engine = Engine("vllm-0.33")
+    engine.submit(request(text(20), name="a"))
+    with pytest.raises(ValueError, match="a is not finished"):
+        engine.submit(request(text(20), name="a"))
+    drain(engine)
+    assert one_by_one(engine, [request(text(20), name="a")]) == [0]
+
+
 @pytest.mark.parametrize(
     ("profile", "policy"),
     [("vllm-0.33", "lpm"), ("sglang-0.5", "priority"), ("nano-vllm", "priority")],
@@ -143,7 +152,9 @@ def test_a_policy_that_the_engine_does_not_have_is_refused(profile, policy) -> N
         Engine(profile, policy=policy)
 
 
-@pytest.mark.parametrize("profile", ["llamacpp", "lmcache", "trtllm", "sglang-0.5:decode"])
+@pytest.mark.parametrize(
+    "profile", ["llamacpp", "lmcache", "trtllm", "lmdeploy", "sglang-0.5:decode"]
+)
 def test_what_is_only_described_is_not_simulated(profile) -> None:
     with pytest.raises(ConfigError, match=r"simulated"):
         Engine(profile)

@@ -101,3 +101,9 @@ def test_a_row_shows_every_rule_plainly() -> None:
     assert values["publish"] == "at schedule, before it is computed"
     assert values["block_size"] == 16
     assert "notes" not in values
+
+
+def test_a_row_says_whether_it_is_simulated_or_only_described() -> None:
+    described = {row.name for row in profiles() if not row.is_simulated}
+    assert described == {"llamacpp", "lmcache", "trtllm", "lmdeploy"}
+    assert get_profile("vllm-0.33").values()["simulated"] is True

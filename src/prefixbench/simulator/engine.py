@@ -15,7 +15,7 @@ from prefixbench.simulator.cost import CostModel
 from prefixbench.simulator.phased import PhasedScheduler
 from prefixbench.simulator.profile import EngineProfile, get_profile
 from prefixbench.simulator.request import EngineRequest, LiveRequest
-from prefixbench.simulator.rules import CacheKind, PartialBlock, Role
+from prefixbench.simulator.rules import CacheKind, Role
 from prefixbench.simulator.scheduler import MixedScheduler
 from prefixbench.simulator.stats import EngineStats
 from prefixbench.simulator.stepping import CacheContents, Scheduler, SchedulerOptions, StepPlan
@@ -51,7 +51,8 @@ class Engine:
     """A simulated inference engine under one profile.
 
     What is not given comes from the profile: block size, token budget and seats. A cache without
-    `capacity_blocks` never evicts.
+    `capacity_blocks` never evicts. `overlap` (scheduling a step before the results of the one
+    before are processed) matters to engines with a radix tree only.
     """
 
     def __init__(
@@ -94,7 +95,12 @@ class Engine:
         return bool(self._live)
 
     def submit(self, request: EngineRequest) -> None:
-        """Queue a request; the order of submission is the order of arrival."""
+        """Queue a request; the order of submission is the order of arrival.
+
+        Raises LengthError for a request that could never run, ValueError for an id in use.
+        """
+        if request.request_id in self._live:
+            raise ValueError(f"request {request.request_id} is not finished yet")
         if self.profile.role is Role.PREFILL:
             request = replace(request, output=request.output[:1])
         live = LiveRequest(request, self._submitted)
@@ -212,33 +218,28 @@ class Engine:
             raise _length_error(live, f"{longest} tokens do not fit into one step, unchunked")
 
 
-_POLICIES = {
-    CacheKind.BLOCKS: (Policy.FCFS, Policy.PRIORITY),
-    CacheKind.TREE: (Policy.FCFS, Policy.LPM, Policy.DFS_WEIGHT),
-}
-
-
 def _make_scheduler(profile: EngineProfile, options: SchedulerOptions) -> Scheduler:
-    policies = _POLICIES.get(profile.cache, ())
-    if not policies or profile.partial_block is PartialBlock.HITS:
-        raise _unsupported(profile, "is described in the table and not simulated", "engine_profile")
-    if options.policy not in policies or (
-        not profile.mixed_steps and options.policy is Policy.PRIORITY
-    ):
-        raise _unsupported(profile, f"has no policy {options.policy}", "policy")
+    if not profile.is_simulated:
+        raise ConfigError(
+            f"profile {profile.name} is described in the table and not simulated",
+            context=ErrorContext(stage=Stage.SIMULATE, field="engine_profile"),
+            hint="`simulate --profile list` shows the profiles and their rules",
+        )
+    make: type[TreeScheduler] | type[MixedScheduler] | type[PhasedScheduler]
+    policies: tuple[Policy, ...]
     if profile.cache is CacheKind.TREE:
-        if profile.role is Role.DECODE:
-            raise _unsupported(profile, "is simulated for paged engines only", "engine_profile")
-        return TreeScheduler(profile, options)
-    return (MixedScheduler if profile.mixed_steps else PhasedScheduler)(profile, options)
-
-
-def _unsupported(profile: EngineProfile, reason: str, field: str) -> ConfigError:
-    return ConfigError(
-        f"profile {profile.name} {reason}",
-        context=ErrorContext(stage=Stage.SIMULATE, field=field),
-        hint="vllm-0.33, vllm-ascend-0.23, sglang-0.5, mindie, nano-vllm and ideal are simulated",
-    )
+        make, policies = TreeScheduler, (Policy.FCFS, Policy.LPM, Policy.DFS_WEIGHT)
+    elif profile.mixed_steps:
+        make, policies = MixedScheduler, (Policy.FCFS, Policy.PRIORITY)
+    else:
+        make, policies = PhasedScheduler, (Policy.FCFS,)
+    if options.policy not in policies:
+        raise ConfigError(
+            f"profile {profile.name} has no policy {options.policy}",
+            context=ErrorContext(stage=Stage.SIMULATE, field="policy"),
+            hint=f"one of {', '.join(policies)}",
+        )
+    return make(profile, options)
 
 
 def _length_error(live: LiveRequest, message: str) -> LengthError:

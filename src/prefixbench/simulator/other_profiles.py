@@ -223,6 +223,8 @@ _LMDEPLOY = profile_row(
     block_size=64,
     publish=PublishPoint.STEP_END,
     keyless_freed=KeylessFreed.FRONT,
+    eviction=EvictionUnit.LEAF,
+    duplicates=Duplicates.SHARED,
 )
 _LMCACHE = profile_row(
     {

@@ -151,10 +151,18 @@ class EngineProfile:
         """The smallest step of hits, in tokens."""
         return 1 if self.partial_block is PartialBlock.HITS else self.block_size
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the engine follows these rules; other rows only describe theirs."""
+        if self.cache is CacheKind.TREE:
+            return self.role is not Role.DECODE
+        is_paged = self.cache is CacheKind.BLOCKS and self.eviction is EvictionUnit.BLOCK
+        return is_paged and self.partial_block is not PartialBlock.HITS
+
     def values(self) -> dict[str, str | int | bool]:
         """Every rule by name, plain, as the printed table and `--json` show it."""
         rules = [rule.name for rule in fields(self) if rule.name != "notes"]
-        return {name: getattr(self, name) for name in rules}
+        return {name: getattr(self, name) for name in rules} | {"simulated": self.is_simulated}
 
 
 def profile_row(notes: Mapping[str, str], **values: Any) -> EngineProfile:
