@@ -116,8 +116,10 @@ def _designed(report: PrefixCacheReport) -> Html:
 def _prediction(report: PrefixCacheReport) -> str | None:
     """What the plan becomes at the run's concurrency, where that is not the plan itself."""
     low, high = report.prediction["low"], report.prediction["high"]
-    if low is None or low == high:
+    if low is None or low == high == report.designed_hit_ratio:
         return None
+    if low == high:
+        return f"predicted in this cache: {percent(low)}"
     pace = _pace(report.provenance["run"].get("concurrency"), None)
     return f"{percent(low)} to {percent(high)} at {pace or 'this rate'}"
 

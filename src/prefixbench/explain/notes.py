@@ -13,6 +13,7 @@ from prefixbench.explain.wording import count, percent, pick, plural, quantity
 
 #: Verdicts of the client that need no word.
 _CLIENT_FINE = frozenset({None, "ok"})
+_CLIENT_WORDS = {"busy": "short of processor time", "late": "late in sending or reading"}
 
 
 def notes(analysis: Analysis, scenario: ScenarioClass) -> list[str]:
@@ -71,9 +72,9 @@ def _slow_client(phase: Phase) -> str | None:
     client = phase.performance.get("client") or {}
     if client.get("verdict") in _CLIENT_FINE:
         return None
-    delay_ms = client.get("send_delay_ms_p99")
-    late = "" if delay_ms is None else f", p99 of its send delay {quantity(delay_ms)} ms"
-    return f"The client was {client['verdict']}{late}: latencies may be its own."
+    state = _CLIENT_WORDS.get(client["verdict"], client["verdict"])
+    delay = quantity(client.get("send_delay_ms_p99"))
+    return f"The client was {state} (p99 of its send delay: {delay} ms): latencies may be its own."
 
 
 def _cache(analysis: Analysis) -> Iterator[str]:
