@@ -169,6 +169,34 @@ def test_no_sample_comes_twice_in_a_prompt_while_the_corpus_has_others() -> None
         assert len(set(samples)) == len(samples)
 
 
+def test_a_suffix_stays_clear_of_its_prefix_in_a_small_corpus() -> None:
+    """Forty samples hold two such prompts; one drawn blindly would meet its own prefix."""
+    corpus = load_corpus("builtin", seed=0)
+    small = TextSource(Corpus("small", corpus.texts[:40], "0" * 64))
+    pool = build_pool(builtin_tokenizer(), small)
+    frame = text_frame()
+    columns = columns_of([(number % 3, 2_400, 1_200) for number in range(60)], frame)
+    composer = Composer(pool, frame, columns, LABELS)
+    assert pool.suffix_ring.token_count > 3_000
+    assert composer.exhausted_count == 0
+    for number in range(60):
+        samples = composer.sample_ids(number)
+        assert len(set(samples)) == len(samples)
+
+
+def test_groups_read_the_corpus_from_different_samples() -> None:
+    composer = composer_of([(group, 400, 300) for group in range(8)])
+    begins = {tuple(composer.prefix_sample_ids(group)[:2]) for group in range(8)}
+    assert len(begins) == 8
+
+
+def test_natural_text_may_begin_inside_a_sample() -> None:
+    composer = composer_of([(0, 400, 300)] * 40, natural=True)
+    starts = composer.recipes.column("ring_start") % len(composer.passages.suffix.ring)
+    whole = set(composer.passages.suffix.ring.sample_starts.tolist())
+    assert sum(start not in whole for start in starts.tolist()) > 20
+
+
 def test_an_exhausted_corpus_is_said_and_the_text_stays_exact() -> None:
     whole = builtin_pool().suffix_ring.token_count
     composer = composer_of([(0, whole + 5_000, 2_000), (0, 500, 100)])

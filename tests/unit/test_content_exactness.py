@@ -75,6 +75,15 @@ def test_atoms_join_to_the_text_they_came_from() -> None:
             assert word or (line and parsed.boundary is Boundary.LINE)
 
 
+def test_no_atom_begins_with_a_space_run_or_a_slash() -> None:
+    text = "One\n/two\n  three\n\nfour  five 6"
+    assert atoms_of(text, parse_separator("\n")) == [
+        "One\n/two\n  three\n\n",
+        "four  five",
+        " 6\n",
+    ]
+
+
 @pytest.mark.parametrize("separator", ["", "---", "  ", "\n ", "\t", " |"])
 def test_a_separator_without_a_safe_boundary_is_a_config_error(separator: str) -> None:
     with pytest.raises(ConfigError) as caught:

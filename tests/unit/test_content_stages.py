@@ -133,8 +133,11 @@ def test_named_samples_alone_are_read_in_a_cycle() -> None:
 
 
 def test_samples_named_for_the_prefix_are_not_in_the_suffix() -> None:
-    for rows in samples_of(SampleChoice(), SampleChoice((3, 4, 5))):
-        assert not {3, 4, 5} & set(rows)
+    passages = choose_passages(builtin_pool(), LABELS, SampleChoice((9,)), SampleChoice((3, 4)))
+    assert passages.share_ring
+    assert set(passages.suffix.ring.sample_ids.tolist()) == set(range(2_000)) - {3, 4, 9}
+    for rows in samples_of(SampleChoice(), SampleChoice((3, 4))):
+        assert not {3, 4} & set(rows)
 
 
 def test_a_sample_that_does_not_exist_is_a_clear_refusal() -> None:
