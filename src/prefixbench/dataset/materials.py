@@ -11,7 +11,8 @@ from prefixbench.config.suffix import DataSourceConfig, SuffixGenerationConfig
 from prefixbench.content.corpus import Corpus
 from prefixbench.content.draws import ContentLabels
 from prefixbench.content.passages import Passages, SampleChoice, choose_passages
-from prefixbench.content.pool import Pool, build_pool
+from prefixbench.content.pool import Pool
+from prefixbench.content.pool_cache import cache_folder, load_pool
 from prefixbench.content.sources import open_source
 from prefixbench.content.template import Frame, chat_renderer, make_frame, shortest_possible
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
@@ -61,7 +62,13 @@ def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = Non
         open_source(source, tokenizer, seed=CORPUS_SEED, corpus=corpus)
         for source in (config.suffix, config.prefix_source)
     )
-    pool = build_pool(tokenizer, suffix, prefix)
+    pool = load_pool(
+        tokenizer,
+        suffix,
+        prefix,
+        exact_text=config.prompt_format is not PromptFormat.TOKEN_IDS,
+        folder=cache_folder(),
+    )
     labels = ContentLabels(
         seed=config.seed, dataset_id=config.dataset_id, target=_target_words(config)
     )
