@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prefixbench.core.records import RequestPlan
 from prefixbench.core.tally import HitTally, Unit
+from prefixbench.simulator.prefix_sums import PrefixSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,18 @@ class CapacityCurve:
     hits_at_corner: tuple[int, ...]
     slopes: tuple[int, ...]
 
+    @classmethod
+    def from_steps(cls, blocks: int, steps: Mapping[int, int]) -> CapacityCurve:
+        """The curve of so many accesses; `steps` says at each place of the stack how many more of
+        them found their block there than one place nearer."""
+        corners, hits_at_corner, slopes = [0], [0], [0]
+        for place, step in sorted(steps.items()):
+            # A block at place 5 hits from capacity 5 on: the slope changes after capacity 4.
+            hits_at_corner.append(hits_at_corner[-1] + (place - 1 - corners[-1]) * slopes[-1])
+            corners.append(place - 1)
+            slopes.append(slopes[-1] + step)
+        return cls(blocks, tuple(corners), tuple(hits_at_corner), tuple(slopes))
+
     def tally(self, capacity_blocks: int | None = None) -> HitTally:
         """Hit blocks out of all blocks at a capacity; without limit if None."""
         if capacity_blocks is None:
@@ -169,13 +182,13 @@ class _LruStack:
     size: int
     blocks: int = 0
     _live: int = 0
-    _weights: list[int] = field(init=False)
+    _weights: PrefixSums = field(init=False)
     _runs: defaultdict[int, list[_Run]] = field(default_factory=lambda: defaultdict(list))
     # At each place of the stack, how many more blocks were found there than one place nearer.
     _steps: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def __post_init__(self) -> None:
-        self._weights = [0] * (self.size + 1)
+        self._weights = PrefixSums(self.size)
 
     def serve(self, number: int, request: ChainRequest) -> None:
         runs = self._runs[request.group]
@@ -183,10 +196,10 @@ class _LruStack:
         while runs and begin < request.shared:
             run = runs[-1]
             end = min(run.end, request.shared)
-            place = self._live + lifted - self._weight_up_to(run.owner) + 1
+            place = self._live + lifted - self._weights.up_to(run.owner) + 1
             self._steps[place] += 1
             self._steps[place + end - begin] -= 1
-            self._add(run.owner, begin - end)
+            self._weigh(run.owner, begin - end)
             lifted += end - begin
             begin = end
             if end < run.end:
@@ -194,28 +207,12 @@ class _LruStack:
             runs.pop()
         if request.shared:
             runs.append(_Run(request.shared, number))
-        self._add(number, request.blocks)
+        self._weigh(number, request.blocks)
         self.blocks += request.blocks
 
     def curve(self) -> CapacityCurve:
-        corners, hits_at_corner, slopes = [0], [0], [0]
-        for place, step in sorted(self._steps.items()):
-            # A block at place 5 hits from capacity 5 on: the slope changes after capacity 4.
-            hits_at_corner.append(hits_at_corner[-1] + (place - 1 - corners[-1]) * slopes[-1])
-            corners.append(place - 1)
-            slopes.append(slopes[-1] + step)
-        return CapacityCurve(self.blocks, tuple(corners), tuple(hits_at_corner), tuple(slopes))
+        return CapacityCurve.from_steps(self.blocks, self._steps)
 
-    def _add(self, owner: int, blocks: int) -> None:
+    def _weigh(self, owner: int, blocks: int) -> None:
         self._live += blocks
-        weights, index = self._weights, owner + 1
-        while index <= self.size:
-            weights[index] += blocks
-            index += index & -index
-
-    def _weight_up_to(self, owner: int) -> int:
-        weights, index, total = self._weights, owner + 1, 0
-        while index:
-            total += weights[index]
-            index &= index - 1
-        return total
+        self._weights.add(owner, blocks)
