@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from prefixbench.simulator.block_keys import BlockKeys
 from prefixbench.simulator.engine import Engine
 from prefixbench.simulator.request import EngineRequest
+from prefixbench.simulator.rules import TierRules, TierWrite
 from prefixbench.simulator.tokens import TokenRuns
 
 PAGED = [
@@ -23,6 +24,9 @@ PAGED = [
 ]
 TREES = [("sglang-0.5", "fcfs"), ("sglang-0.5", "lpm"), ("sglang-0.5", "dfs-weight")]
 CAPACITY, BLOCK = 10, 3
+THROUGH = TierRules(name="host", unit_len=2 * BLOCK, capacity_units=4)
+FROM_DEVICE = TierRules(name="near", unit_len=BLOCK, capacity_units=3, write=TierWrite.ON_EVICTION)
+FROM_HOST = TierRules(name="far", unit_len=2 * BLOCK, capacity_units=3, write=TierWrite.ON_EVICTION)
 
 
 class EngineUse(RuleBasedStateMachine):
@@ -36,6 +40,7 @@ class EngineUse(RuleBasedStateMachine):
         threshold=st.sampled_from([0, 4]),
         caching=st.sampled_from([True, True, True, False]),
         overlap=st.booleans(),
+        tiers=st.sampled_from([(), (), (THROUGH,), (FROM_DEVICE, THROUGH), (THROUGH, FROM_HOST)]),
     )
     def start(
         self,
@@ -46,8 +51,11 @@ class EngineUse(RuleBasedStateMachine):
         threshold: int,
         caching: bool,
         overlap: bool,
+        tiers: tuple[TierRules, ...],
     ) -> None:
         profile, policy = kind
+        if kind in TREES:
+            tiers = tuple(each for each in tiers if each is THROUGH)
         self.engine = Engine(
             profile,
             CAPACITY,
@@ -59,6 +67,7 @@ class EngineUse(RuleBasedStateMachine):
             policy=policy,
             prefix_caching=caching,
             overlap=overlap,
+            tiers=tiers,
         )
         self.sent: dict[str, EngineRequest] = {}
         self.open: set[str] = set()
@@ -90,6 +99,9 @@ class EngineUse(RuleBasedStateMachine):
         )
         for request_id, hit in outcome.hits.items():
             assert 0 <= hit <= len(self.sent[request_id].prompt)
+        for request_id, below in outcome.tier_hits.items():
+            assert min(below.values()) > 0
+            assert outcome.scheduled[request_id] > 0
         for request_id in outcome.sampled:
             self.sampled[request_id] = self.sampled.get(request_id, 0) + outcome.times
         for request_id in outcome.finished:

@@ -91,6 +91,16 @@ def test_edges_are_raised_to_the_shortest_possible_request() -> None:
         draw_lengths(bins, 200, 1, shortest=9)
 
 
+def test_a_normal_whose_range_is_raised_above_its_mean_still_ends() -> None:
+    normal = LengthDistributionConfig(**{**NORMAL, "std": 10})
+    drawn = draw_lengths(normal, 300, 1, shortest=5000)
+    assert drawn.min() == 5000
+    # 90 standard deviations out the density falls e-fold every 0.11 tokens.
+    assert (drawn == 5000).mean() > 0.99
+    with pytest.raises(LengthError, match="max 8192 is below 9000 tokens"):
+        draw_lengths(normal, 300, 1, shortest=9000)
+
+
 def test_an_explicit_length_that_is_too_short_names_its_request() -> None:
     explicit = LengthDistributionConfig(mode="explicit", values=[9, 9, 2])
     with pytest.raises(LengthError, match="2 tokens is below 3") as caught:

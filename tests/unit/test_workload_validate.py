@@ -14,7 +14,6 @@ from prefixbench.config.target import TargetHitRateConfig
 from prefixbench.core.records import RequestPlan, ValidationStatus
 from prefixbench.workload.certificate import certificate
 from prefixbench.workload.groups import allocate_prefix_groups
-from prefixbench.workload.losses import losses
 from prefixbench.workload.planner import plan_workload
 from prefixbench.workload.setting import Frame
 from prefixbench.workload.suggestions import advise
@@ -58,13 +57,6 @@ def test_every_suggestion_reaches_the_target_when_followed() -> None:
         assert followed.reachable, suggestion
         assert followed.hit_blocks == followed.targets.total
         assert float(followed.ratio(followed.range.most)) == suggestion["would_reach"]
-
-
-def test_losses_and_the_maximum_account_for_every_token() -> None:
-    for frame in (Frame(), Frame(head_len=37, tail_len=5, shortest=50)):
-        plan = plan_workload(parse_config(ONE_REQUEST_A_GROUP), 16, frame)
-        lost = sum(loss.tokens for loss in losses(plan))
-        assert lost + plan.range.most * 16 == plan.workload.input_tokens
 
 
 def test_a_shared_head_alone_can_exceed_a_low_target() -> None:

@@ -1,25 +1,32 @@
 """The certificate of a plan: numbers a reader can check with additions alone.
 
-`sum_prefix_blocks - cold_loss_blocks - head_loss_blocks` must equal `hit_blocks`, and
-`hit_blocks - wanted_blocks` is the residual.
+`sum_prefix_blocks - cold_loss_blocks - head_loss_blocks` must equal `sequential_hit_blocks`, which
+is `hit_blocks` unless the plan allows for requests in flight or a limited cache; and
+`counted_blocks - wanted_blocks` is the residual.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from prefixbench.config.routing import RoutingPolicy
+from prefixbench.core.records import CacheScope
 from prefixbench.core.version import RULE_VERSION
-from prefixbench.workload.losses import LISTED_DOMAINS
+from prefixbench.workload.domains import build_domains
 from prefixbench.workload.planner import Plan
+from prefixbench.workload.routing import route
+
+#: Domains whose cold start is listed on its own; the largest.
+LISTED_DOMAINS = 10
 
 
 def certificate(plan: Plan) -> dict[str, Any]:
     """Everything that proves a plan, in tokens and blocks of the hit granularity."""
     domains, geometry = plan.domains, plan.geometry
-    cold = domains.cold_losses(plan.prefix_blocks)
     counted = plan.counted_hits(plan.prefix_blocks)
     return {
         "rule_version": RULE_VERSION,
@@ -36,12 +43,19 @@ def certificate(plan: Plan) -> dict[str, Any]:
         "counted_blocks": counted,
         "residual_blocks": counted - plan.targets.total,
         "sum_prefix_blocks": int(plan.prefix_blocks.sum()),
-        "cold_loss_blocks": int(cold.sum()),
+        "cold_loss_blocks": int(domains.cold_losses(plan.prefix_blocks).sum()),
         "head_loss_blocks": domains.head_loss,
+        "sequential_hit_blocks": plan.sequential_hit_blocks,
         "hit_blocks": plan.hit_blocks,
+        "hit_blocks_at_concurrency": {
+            str(lag): blocks for lag, blocks in plan.hits_at_reported_lags.items()
+        },
+        "planned_concurrency": plan.config.planning.concurrency,
+        "planned_capacity_blocks": plan.config.planning.capacity_blocks,
         "least_hit_blocks": plan.range.least,
         "most_hit_blocks": plan.range.most,
         "cold_loss_by_domain": _largest_losses(plan),
+        "routing_costs": list(_routing_costs(plan)),
         "search_steps": plan.steps,
         "plan_sha256": plan_digest(plan),
     }
@@ -56,10 +70,38 @@ def _largest_losses(plan: Plan) -> list[dict[str, Any]]:
             "prefix_group_id": plan.workload.group_ids[int(domains.group[domain])],
             "cache": int(domains.cache[domain]),
             "blocks": int(lost[domain]),
+            "cost_pp": float(100 * plan.ratio(int(lost[domain]))),
         }
         for domain in largest
         if lost[domain]
     ]
+
+
+def _routing_costs(plan: Plan) -> Iterator[dict[str, Any]]:
+    """What this plan would compute cold under each routing; nothing where there is one rank.
+
+    One request after the other, from cold caches; the planned routing comes first.
+    """
+    routing = plan.config.routing
+    if routing.rank_count == 1 or routing.cache_scope is CacheScope.GLOBAL:
+        return
+    policies = [policy for policy in RoutingPolicy if policy is not RoutingPolicy.EXPLICIT]
+    for policy in dict.fromkeys([routing.policy, *policies]):
+        changed = routing.model_copy(update={"policy": policy})
+        domains = build_domains(
+            plan.workload,
+            route(plan.workload, changed, plan.order).cache,
+            head_blocks=plan.geometry.head_blocks,
+            warmed=False,
+        )
+        lost = int(domains.cold_losses(plan.prefix_blocks).sum()) + domains.head_loss
+        yield {
+            "policy": policy.value,
+            "planned": policy is routing.policy,
+            "domains": domains.count,
+            "lost_blocks": lost,
+            "lost_pp": float(100 * plan.ratio(lost)),
+        }
 
 
 def plan_digest(plan: Plan) -> str:

@@ -13,7 +13,7 @@ from prefixbench.config.load import parse_config
 from prefixbench.config.target import TargetHitRateConfig
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.core.records import PrefixGroupPlan, RequestPlan
-from prefixbench.workload.losses import losses
+from prefixbench.workload.losses import unreachable_reasons
 from prefixbench.workload.planner import plan_workload
 from prefixbench.workload.rows import group_plans, request_plans
 from prefixbench.workload.setting import Frame, Setting, set_up
@@ -141,5 +141,5 @@ def _explain(setting: Setting) -> tuple[tuple[dict[str, Any], ...], tuple[dict[s
     if setting.reachable:
         return (), ()
     tokens = setting.workload.input_tokens
-    reasons = tuple(loss.to_json(tokens) for loss in losses(setting))
+    reasons = tuple(loss.to_json(tokens) for loss in unreachable_reasons(setting))
     return reasons, tuple(s.to_json() for s in advise(setting, Frame()).suggestions)

@@ -76,7 +76,13 @@ def _truncated_normal(
     config: TruncatedNormalLength, count: int, key: int, shortest: int
 ) -> IntArray:
     low, high = max(config.min, shortest), config.max
-    draw = _proposal(config)
+    if low > high:
+        raise LengthError(
+            f"max {high} is below {low} tokens, the shortest possible request",
+            context=ErrorContext(stage=Stage.LENGTHS, field="input_length.max"),
+            hint=f"give at least {low} tokens: head, a unique token and the template's tail",
+        )
+    draw = _proposal(config, low)
     match config.out_of_range:
         case OutOfRange.RESAMPLE:
             values = [
@@ -98,14 +104,16 @@ def _truncated_normal(
 _Proposal = Callable[[int, int], "int | None"]
 
 
-def _proposal(config: TruncatedNormalLength) -> _Proposal:
-    """How one attempt draws a length; None is a rejection.
+def _proposal(config: TruncatedNormalLength, low: int) -> _Proposal:
+    """How one attempt draws a length of at least `low`; None is a rejection.
 
-    Where the range is narrower than two standard deviations almost every normal draw would fall
-    outside, so the proposal is uniform on the range and accepted with the normal density.
+    Where the range is narrower than two standard deviations, or raised above the mean, almost
+    every normal draw would fall outside, so the proposal is uniform on the range and accepted
+    with the normal density, relative to the largest one in the range.
     """
-    mean, std, low, high = config.mean, config.std, config.min, config.max
-    narrow = high - low < 2 * std and config.out_of_range is OutOfRange.RESAMPLE
+    mean, std, high = config.mean, config.std, config.max
+    narrow = high - low < 2 * std or mean < low
+    nearest = max(mean, low) - mean
 
     def normal(key: int, attempt: int) -> int:
         radius = math.sqrt(-2 * math.log(1 - unit(key, 2 * attempt)))
@@ -115,10 +123,10 @@ def _proposal(config: TruncatedNormalLength) -> _Proposal:
 
     def uniform(key: int, attempt: int) -> int | None:
         value = low + below(high - low + 1, key, 2 * attempt)
-        density = math.exp(-((value - mean) ** 2) / (2 * std * std))
+        density = math.exp((nearest**2 - (value - mean) ** 2) / (2 * std * std))
         return value if unit(key, 2 * attempt + 1) < density else None
 
-    return uniform if narrow else normal
+    return uniform if narrow and config.out_of_range is OutOfRange.RESAMPLE else normal
 
 
 def _attempts(draw: _Proposal, key: int, index: int) -> Iterator[int]:

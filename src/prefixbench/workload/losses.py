@@ -1,21 +1,28 @@
 """Where the tokens of a run go that no plan can make hits: the reasons behind a maximum.
 
 Every token of a run belongs to exactly one of: the most hits, the template's tail, the non-shared
-length, the rest of a block, the cold start of a domain, the head of a cold cache. The parts sum to
-all input tokens, so each reason has a price in percentage points.
+length, the rest of a block, a prefix that is computed the first time (by its group, by its group's
+longest request alone, again on a further rank), the head of a cold cache, hits that requests in
+flight or a small cache lose. The parts sum to all input tokens, so each reason has a price in
+percentage points.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from prefixbench.workload.columns import IntArray
+from prefixbench.workload.lag import LagModel
+from prefixbench.workload.lengths import request_id
+from prefixbench.workload.order import by_size
 from prefixbench.workload.setting import Setting
 
-#: Domains whose cold start is listed on its own; the largest.
-LISTED_DOMAINS = 10
+#: Groups whose cold start is listed on its own; the largest.
+LISTED_GROUPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +46,19 @@ class Loss:
 
 def losses(setting: Setting) -> list[Loss]:
     """All losses above zero, the largest first; the ten largest cold starts each on its own."""
-    parts = [*_request_losses(setting), *_cold_losses(setting)]
+    parts = [*_request_losses(setting), *_run_losses(setting)]
     return sorted((loss for loss in parts if loss.tokens), key=lambda loss: -loss.tokens)
+
+
+def forced_hits(setting: Setting) -> Loss:
+    """Why a target can be too low: what every plan hits."""
+    geometry = setting.geometry
+    return Loss(
+        reason="shared_head",
+        tokens=setting.range.least * geometry.granularity,
+        message=f"the {geometry.head_len} tokens that begin every prompt fill"
+        f" {geometry.head_blocks} blocks, which all requests but the first find",
+    )
 
 
 def _request_losses(setting: Setting) -> list[Loss]:
@@ -69,33 +87,112 @@ def _request_losses(setting: Setting) -> list[Loss]:
     ]
 
 
-def _cold_losses(setting: Setting) -> list[Loss]:
-    """What each (cache, group) domain computes once, and the head each cache computes once."""
+def _run_losses(setting: Setting) -> Iterator[Loss]:
+    """What is computed at least once, and what is not found although it was computed."""
     if setting.counts_prefixes:
-        return []
-    domains, granularity = setting.domains, setting.geometry.granularity
-    lost = domains.cold_losses(setting.most_prefixes) * granularity
-    names = setting.workload.group_ids
-    largest = np.argsort(-lost, kind="stable")
-    listed, others = largest[:LISTED_DOMAINS], largest[LISTED_DOMAINS:]
-    by_domain = [
-        Loss(
-            reason="cold_start",
-            tokens=int(lost[domain]),
-            group=names[domains.group[domain]],
-            message=f"the largest prefix of {names[domains.group[domain]]} is computed once"
-            f" in cache {domains.cache[domain]}",
-        )
-        for domain in listed
-    ]
-    rest = Loss(
-        reason="cold_start",
-        tokens=int(lost[others].sum()),
-        message=f"{len(others)} more prefixes are computed once each",
+        return
+    if not setting.domains.warmed:
+        yield from _cold_losses(setting)
+    yield from _lost_in_flight(setting)
+
+
+def _cold_losses(setting: Setting) -> Iterator[Loss]:
+    """Each group's largest prefix in every cache it uses, and the head in every cache."""
+    granularity, domains = setting.geometry.granularity, setting.domains
+    groups = len(setting.workload.group_ids)
+    by_domain = domains.cold_losses(setting.most_prefixes) * granularity
+    everywhere = np.zeros(groups, np.int64)
+    np.add.at(everywhere, domains.group, by_domain)
+    once = np.zeros(groups, np.int64)
+    np.maximum.at(once, domains.group, by_domain)
+    yield Loss(
+        reason="routing",
+        tokens=int((everywhere - once).sum()),
+        message=f"prefixes are computed again in {domains.count - len(np.unique(domains.group))}"
+        " further caches that their requests are sent to",
     )
-    head = Loss(
+    longest, alone = _longest_requests(setting)
+    yield from _of_groups(setting, "cold_start", once - alone, "the prefix of {group} is computed")
+    names = [request_id(int(row)) for row in longest]
+    yield from _of_groups(
+        setting,
+        "largest_request",
+        alone,
+        "{request}, the longest of {group}, reaches beyond all its others",
+        requests=names,
+    )
+    yield Loss(
         reason="cold_head",
         tokens=domains.head_loss * granularity,
         message="each cache computes the shared head once",
     )
-    return [*by_domain, rest, head]
+
+
+def _longest_requests(setting: Setting) -> tuple[IntArray, IntArray]:
+    """Each group's longest request, and the tokens it could share that no other one can."""
+    workload, most = setting.workload, setting.most_prefixes
+    rising = by_size(workload, most)
+    rows = rising[np.argsort(workload.group[rising], kind="stable")]
+    last = np.cumsum(workload.group_sizes) - 1
+    several = workload.group_sizes > 1
+    longest = rows[np.maximum(last, 0)]
+    second = rows[np.maximum(last - 1, 0)]
+    beyond = (most[longest] - most[second]).astype(np.int64) * setting.geometry.granularity
+    return longest, np.where(several, beyond, 0)
+
+
+def _of_groups(
+    setting: Setting,
+    reason: str,
+    tokens: IntArray,
+    message: str,
+    requests: Sequence[str] | None = None,
+) -> Iterator[Loss]:
+    """A loss for each of the largest groups, and one for all others together."""
+    names = setting.workload.group_ids
+    largest = np.argsort(-tokens, kind="stable")
+    for group in largest[:LISTED_GROUPS].tolist():
+        request = "" if requests is None else requests[group]
+        yield Loss(
+            reason=reason,
+            tokens=int(tokens[group]),
+            group=names[group],
+            message=message.format(group=names[group], request=request),
+        )
+    others = largest[LISTED_GROUPS:]
+    yield Loss(
+        reason=reason,
+        tokens=int(tokens[others].sum()),
+        message=f"the same in {len(others)} more groups",
+    )
+
+
+def _lost_in_flight(setting: Setting) -> Iterator[Loss]:
+    """Hits of the largest prefixes that come too early, or after the blocks were evicted."""
+    if setting.keeps_all:
+        return
+    most, granularity = setting.most_prefixes, setting.geometry.granularity
+    concurrency = setting.config.planning.concurrency
+    kept = LagModel(setting.domains, setting.order, most, setting.waited_for).hits(concurrency)
+    yield Loss(
+        reason="concurrency",
+        tokens=(setting.domains.hits(most) - kept) * granularity,
+        message=f"with {concurrency} requests in flight some are sent before a prefix is cached",
+    )
+    yield Loss(
+        reason="capacity",
+        tokens=(kept - setting.range.most) * granularity,
+        message=f"a cache of {setting.config.planning.capacity_blocks} blocks evicts prefixes"
+        " before they are asked for again",
+    )
+
+
+def unreachable_reasons(setting: Setting) -> list[Loss]:
+    """Why a target, or a group's, lies outside the range; the most expensive reason first."""
+    wanted, least, most = np.array([setting.targets.total]), setting.range.least, setting.range.most
+    below, above = bool((wanted < least).any()), bool((wanted > most).any())
+    if setting.targets.by_group is not None:
+        wanted = np.array(setting.targets.by_group)
+        below = bool((wanted < setting.group_range.least).any())
+        above = bool((wanted > setting.group_range.most).any())
+    return [*(losses(setting) if above else []), *([forced_hits(setting)] if below else [])]

@@ -18,7 +18,7 @@ from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.planning import PlanProfile
 from prefixbench.workload.capacity import HitsByCapacity
 from prefixbench.workload.columns import IntArray
-from prefixbench.workload.lag import Depths, LagModel, depths_of
+from prefixbench.workload.lag import REPORTED_LAGS, Depths, LagModel, depths_of
 from prefixbench.workload.prefixes import group_budgets, plan_prefixes
 from prefixbench.workload.profiles import Profiled, profiled
 from prefixbench.workload.setting import Frame, Setting, set_up
@@ -59,6 +59,11 @@ class Plan(Setting):
     def group_hit_blocks(self) -> IntArray:
         """Hits of each group in the headline run, in blocks."""
         return self.run_hits_by_group(self.prefix_blocks)
+
+    @cached_property
+    def hits_at_reported_lags(self) -> dict[int, int]:
+        """Hits of an unlimited cache at the concurrencies that every report states, in blocks."""
+        return {lag: self.lag_model.hits(lag) for lag in REPORTED_LAGS}
 
     @cached_property
     def hits_by_capacity(self) -> HitsByCapacity:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
+from prefixbench.config.lengths import LengthDistributionConfig
 from prefixbench.config.order import Leaders, resolve_order
 from prefixbench.config.planning import BudgetPolicy
 from prefixbench.config.target import TargetSemantics
@@ -340,12 +342,28 @@ def settle(config: PrefixCacheDatasetConfig, workload: Workload, geometry: Geome
     )
 
 
-def draw_workload(config: PrefixCacheDatasetConfig, frame: Frame) -> Workload:
+class DrawLengths(Protocol):
+    """Draws one length a request, as `lengths.draw_lengths` does."""
+
+    def __call__(
+        self,
+        config: LengthDistributionConfig,
+        request_count: int,
+        seed: int,
+        *,
+        purpose: str = ...,
+        shortest: int = ...,
+    ) -> IntArray: ...
+
+
+def draw_workload(
+    config: PrefixCacheDatasetConfig, frame: Frame, draw: DrawLengths = draw_lengths
+) -> Workload:
     """Lengths and groups of all requests."""
-    input_len = draw_lengths(
+    input_len = draw(
         config.input_length, config.request_count, config.seed, shortest=frame.shortest
     )
-    output_len = draw_lengths(
+    output_len = draw(
         config.output_length, config.request_count, config.seed, purpose="output_length"
     )
     refuse_beyond_context(input_len, output_len, config.max_model_len)

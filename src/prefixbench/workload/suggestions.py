@@ -1,33 +1,28 @@
 """Changes that make an unreachable target reachable, each computed, none guessed.
 
-A change is a list of `KEY=VALUE` for `--set`. It is offered only after the changed configuration
-was set up and its range of hits was found to hold the target; where no single change suffices,
-combinations are tried, and the highest ratio found is stated.
+A change is a list of `KEY=VALUE` for `--set`. Of every kind the smallest change that suffices is
+looked for and planned before it is offered; where no single one does, two are tried together, then
+more. Changes that help without sufficing are listed too, and the highest ratio of all is stated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain, combinations
 from typing import Any
 
-from prefixbench.config.dataset import PrefixCacheDatasetConfig
-from prefixbench.config.lengths import ExplicitLength
-from prefixbench.config.load import with_changes
-from prefixbench.config.target import TargetScope
-from prefixbench.core.errors import PrefixBenchError
-from prefixbench.workload.setting import Frame, Setting, set_up
+import numpy as np
 
-#: More requests than this are not suggested.
-MOST_REQUESTS = 1_000_000
-#: Blocks that engines offer, tried where the configured block is larger.
-SMALLER_BLOCKS = (64, 32, 16)
+from prefixbench.workload.remedies import nearest_target, remedies_above, remedies_below
+from prefixbench.workload.setting import Frame, Setting
+from prefixbench.workload.trials import Change, Knob, Outcome, Trials
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """One verified change."""
+    """One verified change; `would_reach` is the highest ratio the changed data set can have."""
 
     change: tuple[str, ...]
     sentence: str
@@ -43,237 +38,103 @@ class Suggestion:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Changes that reach the target, and the highest ratio of all changes tried."""
+    """Changes that reach the target, changes that only come nearer, and the highest ratio of all.
+
+    `statement` says so in words where no change of the listed kinds suffices.
+    """
 
     suggestions: tuple[Suggestion, ...]
+    partial: tuple[Suggestion, ...]
     highest_ratio: Fraction
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Candidate:
-    change: tuple[str, ...]
-    sentence: str
+    statement: str | None
 
 
 def advise(setting: Setting, frame: Frame) -> Advice:
     """Find changes that reach the target of an unreachable setting."""
-    trial = _Trial(setting, frame)
+    trials = Trials(setting, frame)
+    knobs = [knob for knob in _knobs(setting) if knob.values]
+    enough = [change for change in map(trials.smallest, knobs) if change is not None]
+    changes = [change for change in enough if trials.is_met_by(change)]
+    if not changes:
+        changes = [change for change in _together(knobs, trials) if trials.is_met_by(change)][:1]
+    partial = [] if changes else _partial(knobs, trials)
+    statement = None if changes else _statement(setting, trials)
+    highest = max([_most(setting), *(one.highest for one in trials.outcomes)])
+    changes += [change for change in (nearest_target(setting),) if trials.is_met_by(change)]
+    return Advice(
+        suggestions=tuple(
+            _suggestion(setting, outcome) for outcome in map(trials.outcome, changes) if outcome
+        ),
+        partial=tuple(_suggestion(setting, outcome) for outcome in partial),
+        highest_ratio=highest,
+        statement=statement,
+    )
+
+
+def _knobs(setting: Setting) -> Iterator[Knob]:
+    """What moves the end of the range that a target lies beyond."""
     above = setting.targets.total > setting.range.most
-    single = list(_single_changes(setting)) if above else list(_longer_requests(setting))
-    suggestions = [s for s in (trial.verify(candidate) for candidate in single) if s]
-    more = trial.more_requests() if above else None
-    if more is not None:
-        suggestions.insert(0, more)
-    if not suggestions and above:
-        suggestions = [s for s in map(trial.verify, _combinations(single)) if s][:1]
-    lowered = trial.verify(_nearest_target(setting))
-    if lowered is not None and (lowered.would_reach or not above):
-        suggestions.append(lowered)
-    return Advice(suggestions=tuple(suggestions), highest_ratio=trial.highest_ratio)
-
-
-class _Trial:
-    """Sets changed configurations up and remembers the highest ratio seen."""
-
-    def __init__(self, setting: Setting, frame: Frame) -> None:
-        self._setting = setting
-        self._frame = frame
-        self.highest_ratio = setting.ratio(setting.range.most)
-
-    def set_up(self, change: tuple[str, ...]) -> Setting | None:
-        """The changed setting; None where the change does not fit the configuration."""
-        try:
-            config = with_changes(self._setting.config, change)
-            block_size = _block_size(config, self._setting)
-            changed = set_up(config, block_size, self._frame)
-        except PrefixBenchError:
-            return None
-        self.highest_ratio = max(self.highest_ratio, changed.ratio(changed.range.most))
-        return changed
-
-    def verify(self, candidate: _Candidate) -> Suggestion | None:
-        changed = self.set_up(candidate.change)
-        if changed is None or not changed.reachable:
-            return None
-        return Suggestion(
-            change=candidate.change,
-            sentence=candidate.sentence,
-            would_reach=changed.ratio(changed.range.most),
-        )
-
-    def more_requests(self) -> Suggestion | None:
-        """The least number of requests, found by doubling and bisection, that suffices."""
-        if not _can_grow(self._setting.config):
-            return None
-        given = self._setting.workload.request_count
-        enough = _first_true(self._reaches_with, given)
-        if enough is None:
-            return None
-        candidate = _Candidate(
-            change=(f"request_count={enough}",),
-            sentence=f"{enough} requests instead of {given}",
-        )
-        return self.verify(candidate)
-
-    def _reaches_with(self, request_count: int) -> bool:
-        changed = self.set_up((f"request_count={request_count}",))
-        return changed is not None and changed.reachable
-
-
-def _block_size(config: PrefixCacheDatasetConfig, setting: Setting) -> int:
-    """The changed block size; one that was discovered stays."""
-    if config.block_size != setting.config.block_size and config.block_size is not None:
-        return config.block_size
-    return setting.geometry.block_size
-
-
-def _first_true(holds: Callable[[int], bool], start: int) -> int | None:
-    """The least value above `start` for which a growing condition holds, up to MOST_REQUESTS."""
-    low, high = start, 2 * start
-    while not holds(high):
-        low, high = high, 2 * high
-        if high > MOST_REQUESTS:
-            return None
-    while high - low > max(1, high // 1000):
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _can_grow(config: PrefixCacheDatasetConfig) -> bool:
-    counted = any(group.request_count is not None for group in config.prefix.groups)
-    listed = isinstance(config.input_length, ExplicitLength) or isinstance(
-        config.output_length, ExplicitLength
-    )
-    return not (counted or listed or config.prefix.assignment)
-
-
-def _single_changes(setting: Setting) -> Iterator[_Candidate]:
-    yield from _fewer_groups(setting)
-    yield from _routing(setting)
-    yield from _less_unshared(setting)
-    yield from _smaller_blocks(setting)
-    yield from _warm_up(setting)
-
-
-def _fewer_groups(setting: Setting) -> Iterator[_Candidate]:
-    config, groups = setting.config, len(setting.workload.group_ids)
-    if config.prefix.group_count is not None:
-        count = groups // 2
-        while count > 1:
-            yield _Candidate(
-                change=(f"prefix.group_count={count}",),
-                sentence=f"{count} prefix groups instead of {groups}",
-            )
-            count //= 2
-    if groups > 1 and config.target.scope is TargetScope.GLOBAL:
-        kept = [f"prefix.{key}" for key in ("groups", "assignment", "group_count")]
-        cleared = (f"{kept[0]}=[]", f"{kept[1]}=[]", f"{kept[2]}=null")
-        yield _Candidate(
-            change=(*cleared, "prefix.mode=single_prefix"),
-            sentence=f"one prefix group instead of {groups}",
-        )
-
-
-def _routing(setting: Setting) -> Iterator[_Candidate]:
-    if setting.domains.count > len(setting.workload.group_ids):
-        yield _Candidate(
-            change=("routing.policy=bound",),
-            sentence="each group bound to one rank, so that its prefix is computed once",
-        )
-
-
-def _less_unshared(setting: Setting) -> Iterator[_Candidate]:
-    unshared = setting.geometry.minimum_non_shared_len
-    if unshared > 1:
-        yield _Candidate(
-            change=("prefix.minimum_non_shared_length=1",),
-            sentence=f"1 non-shared token a request instead of {unshared}",
-        )
-
-
-def _smaller_blocks(setting: Setting) -> Iterator[_Candidate]:
-    given = setting.geometry.granularity
-    for size in SMALLER_BLOCKS:
-        if size < given and setting.config.hit_granularity is None:
-            yield _Candidate(
-                change=(f"block_size={size}",),
-                sentence=f"blocks of {size} tokens instead of {given}, if the server allows it",
-            )
-
-
-def _warm_up(setting: Setting) -> Iterator[_Candidate]:
-    if not setting.config.execution.mode.is_warmed:
-        yield _Candidate(
-            change=("execution.mode=warmup", "execution.warmup_rounds=1"),
-            sentence="a warm-up, so that no prefix is computed during the measurement",
-        )
-
-
-def _longer_requests(setting: Setting) -> Iterator[_Candidate]:
-    """A target below the head's own hits: only a larger share of other tokens helps."""
-    longest = int(setting.workload.input_len.max())
-    for factor in (2, 4, 8):
-        yield _Candidate(
-            change=(f"input_length={longest * factor}",),
-            sentence=f"prompts of {longest * factor} tokens, so that the shared head weighs less",
-        )
-
-
-def _combinations(single: list[_Candidate]) -> Iterator[_Candidate]:
-    """Growing unions of the changes that touch different keys, cheapest first."""
-    change: dict[str, str] = {}
-    sentences: list[str] = []
-    for candidate in sorted(single, key=lambda c: len(c.change)):
-        settings = dict(item.split("=", 1) for item in candidate.change)
-        if settings.keys() & change.keys():
-            continue
-        change |= settings
-        sentences.append(candidate.sentence)
-        if len(sentences) > 1:
-            yield _Candidate(
-                change=tuple(f"{key}={value}" for key, value in change.items()),
-                sentence="together: " + "; ".join(sentences),
-            )
-
-
-def _nearest_target(setting: Setting) -> _Candidate:
-    """The nearest target that the data set can have as it is, in ten-thousandths."""
     if setting.targets.by_group is not None:
-        return _nearest_group_targets(setting)
-    wanted, found = setting.targets.total, setting.range
-    end = found.most if wanted > found.most else found.least
-    ratio = _inward(setting.ratio(end), upper=wanted > found.most)
-    return _Candidate(
-        change=(f"target.hit_ratio={ratio}",),
-        sentence=f"a target of {ratio}, the nearest this data set can have",
+        above = bool((np.array(setting.targets.by_group) > setting.group_range.most).any())
+    return remedies_above(setting) if above else remedies_below(setting)
+
+
+def _together(knobs: Sequence[Knob], trials: Trials) -> Iterator[Change]:
+    """Two changes that suffice together; then growing unions of all."""
+    changes = [knob.combined for knob in knobs]
+    pairs = (_union(pair) for pair in combinations(changes, 2))
+    growing = (_union(changes[:count]) for count in range(3, len(changes) + 1))
+    return (change for change in chain(pairs, growing) if change and trials.suffices(change))
+
+
+def _union(changes: Sequence[Change]) -> Change | None:
+    """All changes at once; of two that touch one key the earlier."""
+    settings: dict[str, str] = {}
+    words = []
+    for change in changes:
+        own = dict(setting.split("=", 1) for setting in change.settings)
+        if not own.keys() & settings.keys():
+            settings |= own
+            words.append(change.words)
+    if len(words) < 2:
+        return None
+    return Change(
+        settings=tuple(f"{key}={value}" for key, value in settings.items()),
+        words="together: " + "; ".join(words),
     )
 
 
-def _nearest_group_targets(setting: Setting) -> _Candidate:
-    rows = []
-    for group, name in enumerate(setting.workload.group_ids):
-        assert setting.targets.by_group is not None
-        assert setting.targets.group_ratios is not None
-        wanted = setting.targets.by_group[group]
-        least, most = setting.group_range.least[group], setting.group_range.most[group]
-        ratio = float(setting.targets.group_ratios[group])
-        if not least <= wanted <= most:
-            end = int(most if wanted > most else least)
-            nearest = setting.group_ratio(group, end) or Fraction(0)
-            ratio = _inward(nearest, upper=wanted > most)
-        rows.append(f"{{id: {name}, hit_ratio: {ratio}}}")
-    return _Candidate(
-        change=(f"target.groups=[{', '.join(rows)}]",),
-        sentence="for each group the nearest target it can have",
+def _partial(knobs: Sequence[Knob], trials: Trials) -> list[Outcome]:
+    """The largest change of each kind that comes nearer, the best first."""
+    outcomes = [trials.outcome(knob.combined) for knob in knobs]
+    better = [one for one in outcomes if one and one.highest > _most(trials.setting)]
+    return sorted(better, key=lambda one: -one.highest)
+
+
+def _statement(setting: Setting, trials: Trials) -> str:
+    """What is left to say where no change suffices, and which one comes nearest."""
+    target = float(setting.targets.ratio)
+    best = max(trials.outcomes, key=lambda outcome: outcome.highest, default=None)
+    if best is None or best.highest <= _most(setting):
+        return (
+            f"no listed change reaches {target:.4f}, and none raises the highest ratio,"
+            f" {float(_most(setting)):.4f}"
+        )
+    return (
+        f"no listed change reaches {target:.4f}; the highest ratio any reaches is"
+        f" {float(best.highest):.4f} ({best.change.words})"
     )
 
 
-def _inward(ratio: Fraction, *, upper: bool) -> float:
-    """Ten-thousandths, rounded towards the reachable side."""
-    scaled = ratio * 10_000
-    whole = scaled.numerator // scaled.denominator
-    return (whole if upper or whole == scaled else whole + 1) / 10_000
+def _suggestion(setting: Setting, outcome: Outcome) -> Suggestion:
+    gain = float(100 * (outcome.highest - _most(setting)))
+    sentence = outcome.change.words
+    if gain:
+        sentence += f": adds {gain:.1f} pp"
+    return Suggestion(
+        change=outcome.change.settings, sentence=sentence, would_reach=outcome.highest
+    )
+
+
+def _most(setting: Setting) -> Fraction:
+    return setting.ratio(setting.range.most)

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from prefixbench.config.target import exact
 from prefixbench.core.records import ValidationStatus
-from prefixbench.workload.lag import REPORTED_LAGS
-from prefixbench.workload.losses import losses
+from prefixbench.workload.losses import unreachable_reasons
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.suggestions import Advice
 
@@ -204,15 +203,16 @@ def cold_loss_tokens(plan: Plan) -> list[int]:
 
 
 def _reachability(plan: Plan, advice: Advice | None) -> dict[str, Any]:
-    if plan.reachable:
-        return {"reachable": True, "unreachable_reasons": [], "suggestions": []}
+    """Why a target is unreachable and what would help; all empty where it is not, or not asked."""
     tokens = plan.workload.input_tokens
-    explained = advice is not None
+    reasons = unreachable_reasons(plan) if advice and not plan.reachable else []
     return {
-        "reachable": False,
-        "unreachable_reasons": [loss.to_json(tokens) for loss in losses(plan)] if explained else [],
+        "reachable": plan.reachable,
+        "unreachable_reasons": [loss.to_json(tokens) for loss in reasons],
         "suggestions": [s.to_json() for s in advice.suggestions] if advice else [],
+        "partial_changes": [s.to_json() for s in advice.partial] if advice else [],
         "highest_suggested_hit_ratio": float(advice.highest_ratio) if advice else None,
+        "no_change_suffices": advice.statement if advice else None,
     }
 
 
@@ -227,7 +227,7 @@ def robustness(plan: Plan) -> dict[str, Any]:
             plan.sequential_hit_blocks - one_point
         ),
         "designed_hit_ratio_at_concurrency": {
-            str(lag): float(plan.ratio(model.hits(lag))) for lag in REPORTED_LAGS
+            str(lag): float(plan.ratio(hits)) for lag, hits in plan.hits_at_reported_lags.items()
         },
         "planned_concurrency": plan.config.planning.concurrency,
         "concurrency_loss": _concurrency_loss(plan, robust),
