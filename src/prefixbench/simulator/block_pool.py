@@ -40,10 +40,13 @@ class BlockPool:
         *,
         keyless_to_front: bool = True,
         latest_copy_wins: bool = False,
+        remembers_lost_keys: bool = False,
     ) -> None:
         self.size = sys.maxsize if capacity_blocks is None else capacity_blocks
         self.evicted_blocks = 0
         self.evicted_keys = 0
+        #: Keys that were evicted, for a tier below that takes them; None where there is none.
+        self.lost_keys: list[Key] | None = [] if remembers_lost_keys else None
         self._keyless_to_front = keyless_to_front
         self._latest_copy_wins = latest_copy_wins
         # Free blocks: keyless ones that are handed out before all others, then the queue.
@@ -135,6 +138,8 @@ class BlockPool:
             self._carriers.difference_update(oldest)
             self.evicted_blocks += len(oldest)
             self.evicted_keys += len(oldest)
+            if self.lost_keys is not None:
+                self.lost_keys += oldest
 
     def _forget(self, block: Block) -> None:
         """A block is handed out anew; an eviction if a look-up could have found it."""
@@ -145,7 +150,10 @@ class BlockPool:
             self.evicted_blocks += 1
             if copies is not None:
                 copies.remove(block)
-            self.evicted_keys += not copies
+            if not copies:
+                self.evicted_keys += 1
+                if self.lost_keys is not None:
+                    self.lost_keys.append(key)
         namesake_is_gone = block == key or not self._latest_copy_wins
         if copies is not None and not copies and namesake_is_gone:
             del self._copies[key]

@@ -6,6 +6,7 @@ caller submits requests when they arrive and asks for a step whenever there is w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,10 +16,12 @@ from prefixbench.simulator.cost import CostModel
 from prefixbench.simulator.phased import PhasedScheduler
 from prefixbench.simulator.profile import EngineProfile, get_profile
 from prefixbench.simulator.request import EngineRequest, LiveRequest
-from prefixbench.simulator.rules import CacheKind, Role
+from prefixbench.simulator.rules import CacheKind, Role, TierRules
 from prefixbench.simulator.scheduler import MixedScheduler
 from prefixbench.simulator.stats import EngineStats
 from prefixbench.simulator.stepping import CacheContents, Scheduler, SchedulerOptions, StepPlan
+from prefixbench.simulator.tier_store import TierStore
+from prefixbench.simulator.tiers import open_tiers
 from prefixbench.simulator.tree_scheduler import TreeScheduler
 from prefixbench.simulator.waiting import Policy
 
@@ -28,7 +31,8 @@ class StepOutcome(NamedTuple):
 
     The order of `scheduled` counts: running requests first, then admitted ones. `hits` are tokens
     found cached by requests admitted for the first time, `resume_hits` by those that had been
-    preempted. `free_blocks` is None for a cache without limit. The outcome holds for `times` equal
+    preempted; `tier_hits` are tokens that admitted requests found below the device, by tier.
+    `free_blocks` is None for a cache without limit. The outcome holds for `times` equal
     steps in a row, which took `duration_ns` together.
     """
 
@@ -44,15 +48,17 @@ class StepOutcome(NamedTuple):
     running: int
     waiting: int
     duration_ns: int
+    tier_hits: dict[str, dict[str, int]]
     times: int = 1
 
 
 class Engine:
     """A simulated inference engine under one profile.
 
-    What is not given comes from the profile: block size, token budget and seats. A cache without
-    `capacity_blocks` never evicts. `overlap` (scheduling a step before the results of the one
-    before are processed) matters to engines with a radix tree only.
+    What is not given comes from the profile: block size, token budget, seats, tiers. A cache
+    without `capacity_blocks` never evicts. `overlap` (scheduling a step before the results of the
+    one before are processed) matters to engines with a radix tree only. `tiers` are the caches
+    below the device's, the nearest first; a `TierStore` among them may serve other engines too.
     """
 
     def __init__(
@@ -68,25 +74,28 @@ class Engine:
         policy: Policy | str = Policy.FCFS,
         prefix_caching: bool = True,
         overlap: bool = True,
+        tiers: Sequence[TierRules | TierStore] | None = None,
         cost: CostModel = CostModel.ORDER_ONLY,
         clock: Clock | None = None,
     ) -> None:
         self.profile = get_profile(profile) if isinstance(profile, str) else profile
+        block_size = block_size or self.profile.block_size
         self.options = SchedulerOptions(
             max_num_batched_tokens=max_num_batched_tokens or self.profile.max_num_batched_tokens,
             max_num_seqs=max_num_seqs or self.profile.max_num_seqs,
-            block_size=block_size or self.profile.block_size,
+            block_size=block_size,
             capacity_blocks=capacity_blocks,
             chunked_prefill=chunked_prefill,
             long_prefill_token_threshold=long_prefill_token_threshold,
             policy=Policy(policy),
             prefix_caching=prefix_caching,
             overlap=overlap,
+            stores=open_tiers(self.profile.tiers if tiers is None else tiers, block_size),
         )
         self.cost = cost
         self._order_only = cost == CostModel.ORDER_ONLY
         self.clock: Clock = clock or VirtualClock()
-        self._scheduler = _make_scheduler(self.profile, self.options)
+        self._scheduler = _make_scheduler(self.profile, self.options, self.clock)
         self._live: dict[str, LiveRequest] = {}
         self._submitted = 0
 
@@ -141,6 +150,7 @@ class Engine:
             running=scheduler.running_count,
             waiting=scheduler.waiting_count,
             duration_ns=self._book(plan, context_tokens, times),
+            tier_hits=plan.tier_hits,
             times=times,
         )
 
@@ -192,13 +202,13 @@ class Engine:
         stats = self._scheduler.stats.scheduler
         decoded = plan.decoded_tokens
         prefilled = sum(plan.scheduled.values()) - decoded
-        duration_ns = 0
+        duration_ns = round(plan.load_ns)
         if plan.scheduled and not self._order_only:
             # Each repeated step reads one more token of context for every sequence.
             context = context_tokens * times + decoded * (times * (times - 1) // 2)
-            duration_ns = self.cost.duration_ns(prefilled, context, decoded, times)
-            if isinstance(self.clock, VirtualClock):
-                self.clock.advance(duration_ns)
+            duration_ns += self.cost.duration_ns(prefilled, context, decoded, times)
+        if duration_ns and isinstance(self.clock, VirtualClock):
+            self.clock.advance(duration_ns)
         stats.record_steps(prefilled, decoded, duration_ns, times)
         stats.num_preemptions += len(plan.preempted)
         return duration_ns
@@ -218,7 +228,7 @@ class Engine:
             raise _length_error(live, f"{longest} tokens do not fit into one step, unchunked")
 
 
-def _make_scheduler(profile: EngineProfile, options: SchedulerOptions) -> Scheduler:
+def _make_scheduler(profile: EngineProfile, options: SchedulerOptions, clock: Clock) -> Scheduler:
     if not profile.is_simulated:
         raise ConfigError(
             f"profile {profile.name} is described in the table and not simulated",
@@ -239,7 +249,7 @@ def _make_scheduler(profile: EngineProfile, options: SchedulerOptions) -> Schedu
             context=ErrorContext(stage=Stage.SIMULATE, field="policy"),
             hint=f"one of {', '.join(policies)}",
         )
-    return make(profile, options)
+    return make(profile, options, clock.now_ns)
 
 
 def _length_error(live: LiveRequest, message: str) -> LengthError:

@@ -226,40 +226,6 @@ _LMDEPLOY = profile_row(
     eviction=EvictionUnit.LEAF,
     duplicates=Duplicates.SHARED,
 )
-_LMCACHE = profile_row(
-    {
-        "block_size": "chunk_size 256, read in 0.5.6",
-        "partial_block": "whole chunks only, read in 0.5.6",
-        "publish": "stored after the engine computed a chunk, read in 0.5.6",
-        "counting": "queries are the tokens that missed in the engine's own cache, read in 0.5.6",
-        "scope": "shared by the instances that are connected to it, documented",
-        "hit_definition": "hit tokens out of the tokens asked for, read in 0.5.6",
-        **dict.fromkeys(
-            (
-                "last_token",
-                "keyless_freed",
-                "eviction",
-                "touch_order",
-                "duplicates",
-                "readmission",
-                "reserve_whole_prompt",
-                "mixed_steps",
-                "sparse_retention",
-                "lookahead",
-                "max_num_batched_tokens",
-                "max_num_seqs",
-            ),
-            "the engine above decides; not a rule of this tier",
-        ),
-    },
-    name="lmcache",
-    engine="LMCache",
-    versions="0.5.6",
-    cache=CacheKind.TIER,
-    block_size=256,
-    publish=PublishPoint.STEP_END,
-    keyless_freed=KeylessFreed.AT_ONCE,
-)
 IDEAL = profile_row(
     {
         "block_size": "vLLM's default; published figures name their own",
@@ -298,4 +264,4 @@ IDEAL = profile_row(
 )
 
 
-OTHER_ROWS = (_SGLANG_0_5, _MINDIE, _NANO_VLLM, _LLAMACPP, _LMCACHE, _TRTLLM, _LMDEPLOY)
+OTHER_ROWS = (_SGLANG_0_5, _MINDIE, _NANO_VLLM, _LLAMACPP, _TRTLLM, _LMDEPLOY)

@@ -7,7 +7,7 @@ vLLM does it) and `phased` (as nano-vLLM does it).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 
 from prefixbench.simulator.block_keys import BlockKeys, Key
@@ -26,19 +26,29 @@ from prefixbench.simulator.rules import (
 )
 from prefixbench.simulator.stats import EngineStats, PrefixCacheStats
 from prefixbench.simulator.stepping import CacheContents, SchedulerOptions, StepPlan
+from prefixbench.simulator.tiers import TierStack
 from prefixbench.simulator.waiting import waiting_queue
 
 
 class PagedScheduler(ABC):
     """Requests and a block pool under a profile's rules."""
 
-    def __init__(self, profile: EngineProfile, options: SchedulerOptions) -> None:
+    def __init__(
+        self, profile: EngineProfile, options: SchedulerOptions, now_ns: Callable[[], int]
+    ) -> None:
         self.options = options
-        self.stats = EngineStats(PrefixCacheStats(options.block_size))
+        self._tiers: TierStack | None = None
+        if options.stores and options.prefix_caching:
+            self._tiers = TierStack(options.stores, self._keys_of, now_ns)
+        self.stats = EngineStats(
+            PrefixCacheStats(options.block_size),
+            tiers=self._tiers.stats if self._tiers else (),
+        )
         self.pool = BlockPool(
             options.capacity_blocks,
             keyless_to_front=profile.keyless_freed is not KeylessFreed.BACK,
             latest_copy_wins=profile.duplicates is Duplicates.LAST_WRITER,
+            remembers_lost_keys=bool(self._tiers and self._tiers.takes_what_the_device_loses),
         )
         self.waiting = waiting_queue(options.policy)
         self.running: list[LiveRequest] = []
@@ -101,6 +111,9 @@ class PagedScheduler(ABC):
                 live.known_len = computed + 1
                 if computed + 1 == live.final_len:
                     done.append(live)
+        if self._tiers:
+            for live in plan.lives:
+                self._tiers.write_through(live, live.computed_len)
         if done:
             self._finish(done, plan)
 
@@ -144,6 +157,9 @@ class PagedScheduler(ABC):
             assert live.computed_len <= held * self._block_size + self._roomless
             assert live.computed_len < live.known_len < live.final_len
         self.pool.check_integrity((live.blocks, live.keyless_blocks) for live in lives)
+        assert not self.pool.lost_keys
+        if self._tiers:
+            self._tiers.check_integrity(lives)
 
     # Looking up.
 
@@ -169,18 +185,25 @@ class PagedScheduler(ABC):
     def _forget_unused_keys(self) -> None:
         """Keep the memory for block identities in proportion to what is cached and wanted."""
         wanted = [live.keys for live in self.lives() if live.keys]
-        self._keys.forget_all_but(chain(self.pool.keys(), *wanted))
+        below = self._tiers.units_of_the_device() if self._tiers else ()
+        self._keys.forget_all_but(chain(self.pool.keys(), below, *wanted))
 
     # Counting.
 
-    def _count_look_up(self, live: LiveRequest, hit: int) -> None:
+    def _counts_as_resumed(self, live: LiveRequest) -> bool | None:
+        """How a look-up is counted; None: not at all."""
         resumed = live.admissions > 0
         match self._profile.readmission:
             case Readmission.NOT_COUNTED if resumed:
-                return
+                return None
             case Readmission.COUNTED:
-                resumed = False
-        self.stats.count_look_up(live.known_len, hit, resumed=resumed)
+                return False
+        return resumed
+
+    def _count_look_up(self, live: LiveRequest, hit: int) -> None:
+        resumed = self._counts_as_resumed(live)
+        if resumed is not None:
+            self.stats.count_look_up(live.known_len, hit, resumed=resumed)
 
     def _record_admission(self, live: LiveRequest, hit: int, plan: StepPlan) -> None:
         if self._caches and not self._counts_look_ups:
@@ -204,17 +227,34 @@ class PagedScheduler(ABC):
 
     def _len_at_start(self, live: LiveRequest, found: list[Block]) -> int:
         """Tokens that need not be computed when the request starts with these found blocks."""
+        start = self._len_on_device(live, found)
+        return self._tiers.reach(live, start) if self._tiers else start
+
+    def _len_on_device(self, live: LiveRequest, found: list[Block]) -> int:
         if self._profile.role is Role.DECODE and not live.admissions:
             return live.known_len - 1
         # Where all tokens may hit, the last one is computed again, into the block that holds it.
         return min(len(found) * self._block_size, live.known_len - 1)
 
-    def _start(self, live: LiveRequest, found: list[Block], plan: StepPlan) -> None:
-        """Hold the found blocks for a request and record its admission."""
-        live.computed_len = self._len_at_start(live, found)
-        self._record_admission(live, len(found) * self._block_size, plan)
+    def _start(self, live: LiveRequest, found: list[Block], start: int, plan: StepPlan) -> None:
+        """Hold the found blocks for a request that computes from `start` on; record it."""
+        live.computed_len = start
+        hit = len(found) * self._block_size
+        if self._tiers:
+            self._load(live, hit, self._len_on_device(live, found), plan)
+        self._record_admission(live, hit, plan)
         self.pool.hold(found)
         live.blocks = found
+
+    def _load(self, live: LiveRequest, hit: int, on_device: int, plan: StepPlan) -> None:
+        """Take from the tiers below what the device has not."""
+        assert self._tiers is not None
+        tokens, load_ns = self._tiers.admit(
+            live, hit, on_device, resumed=self._counts_as_resumed(live)
+        )
+        if tokens:
+            plan.tier_hits[live.request_id] = tokens
+            plan.load_ns += load_ns
 
     def _grow(self, live: LiveRequest, end: int) -> bool:
         """Give the request blocks for its first `end` tokens, and publish what the step fills.
@@ -227,10 +267,18 @@ class PagedScheduler(ABC):
                 return False
             self.pool.take(missing)
             live.keyless_blocks += missing
+            if self.pool.lost_keys:
+                self._hand_down_lost_keys()
         if self._publishes_at_schedule:
             self._publish(live, end)
         self._settle(live)
         return True
+
+    def _hand_down_lost_keys(self) -> None:
+        assert self._tiers is not None
+        assert self.pool.lost_keys is not None
+        self._tiers.take_lost(self.pool.lost_keys)
+        self.pool.lost_keys.clear()
 
     def _settle(self, live: LiveRequest) -> None:
         size = self._block_size
@@ -250,3 +298,5 @@ class PagedScheduler(ABC):
         self.pool.release(live.blocks, live.keyless_blocks)
         live.blocks = []
         live.keyless_blocks = live.computed_len = live.settled_len = 0
+        if self._tiers:
+            self._tiers.forget(live)

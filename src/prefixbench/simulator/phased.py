@@ -47,7 +47,7 @@ class PhasedScheduler(PagedScheduler):
         if starts:
             if not self._has_room(found, live.known_len):
                 return 0
-            self._start(live, found, plan)
+            self._start(live, found, start, plan)
             self._grow(live, live.known_len)
         tokens = min(tokens, budget)
         if start + tokens == live.known_len:

@@ -7,12 +7,18 @@ from difflib import get_close_matches
 
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.simulator.other_profiles import IDEAL, OTHER_ROWS
-from prefixbench.simulator.rules import EngineProfile, Role
-from prefixbench.simulator.vllm_profiles import ASCEND_ROWS, VLLM_ROWS
+from prefixbench.simulator.rules import EngineProfile, Role, next_row
+from prefixbench.simulator.vllm_profiles import (
+    ASCEND_ROWS,
+    LMCACHE,
+    LMCACHE_NOTES,
+    TIERED_ROWS,
+    VLLM_ROWS,
+)
 
 __all__ = ["EngineProfile", "get_profile", "profiles"]
 
-_ROWS = (IDEAL, *VLLM_ROWS, *ASCEND_ROWS, *OTHER_ROWS)
+_ROWS = (IDEAL, *VLLM_ROWS, *ASCEND_ROWS, *TIERED_ROWS, *OTHER_ROWS)
 _ROLES = {"": Role.WHOLE, "prefill": Role.PREFILL, "decode": Role.DECODE}
 
 
@@ -22,17 +28,25 @@ def profiles() -> tuple[EngineProfile, ...]:
 
 
 def get_profile(name: str) -> EngineProfile:
-    """The profile of this name; `vllm-0.N` for every N from 9 to 33, `NAME:prefill`, `NAME:decode`.
+    """The profile of this name.
+
+    Beside the rows of the table: `vllm-0.N` for every N from 9 to 33, `NAME+lmcache` for an engine
+    with that tier below its cache (`lmcache` is one), `NAME:prefill` and `NAME:decode`.
 
     >>> get_profile("vllm-0.26").counting.value
     'at every look-up'
     >>> get_profile("vllm-0.33:decode").role.value
     "decode: the prompt's KV is handed over"
+    >>> str(get_profile("vllm-0.26+lmcache").tiers[0])
+    'external: units of 256 tokens, written when it was computed'
     """
     base_name, _, role = name.partition(":")
-    row = _vllm_row(base_name) or next((row for row in _ROWS if row.name == base_name), None)
-    if row is None or role not in _ROLES:
+    engine_name, _, tier = base_name.partition("+")
+    row = _vllm_row(engine_name) or next((row for row in _ROWS if row.name == engine_name), None)
+    if row is None or role not in _ROLES or tier not in ("", "lmcache"):
         raise _unknown(name)
+    if tier:
+        row = next_row(row, LMCACHE_NOTES, tiers=(LMCACHE,))
     return replace(row, name=name, role=_ROLES[role])
 
 

@@ -21,7 +21,6 @@ class CacheKind(StrEnum):
     BLOCKS = "pool of blocks"
     TREE = "radix tree"
     SLOTS = "slots"
-    TIER = "tier below another cache"
 
 
 class LastToken(StrEnum):
@@ -113,6 +112,39 @@ class Role(StrEnum):
     DECODE = "decode: the prompt's KV is handed over"
 
 
+class TierWrite(StrEnum):
+    """When a tier receives what it holds."""
+
+    THROUGH = "when it was computed"
+    ON_EVICTION = "when the cache above loses it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierRules:
+    """A cache below the device's, which keeps and finds whole units of `unit_len` tokens.
+
+    Room is `capacity_units` (None: without limit), the least recently used unit goes first. A unit
+    that was neither stored nor used for `ttl_ns` is gone. What a request finds here costs `load_ns`
+    once and `load_token_ns` a token. Without `stores_output` only prompts are written through.
+
+    >>> str(TierRules(name="host", unit_len=256, capacity_units=100))
+    'host: 100 units of 256 tokens, written when it was computed'
+    """
+
+    name: str
+    unit_len: int
+    write: TierWrite = TierWrite.THROUGH
+    stores_output: bool = True
+    capacity_units: int | None = None
+    ttl_ns: int | None = None
+    load_ns: float = 0.0
+    load_token_ns: float = 0.0
+
+    def __str__(self) -> str:
+        room = "" if self.capacity_units is None else f"{self.capacity_units} "
+        return f"{self.name}: {room}units of {self.unit_len} tokens, written {self.write}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineProfile:
     """One engine version. `notes` says for each field where its value comes from.
@@ -144,6 +176,7 @@ class EngineProfile:
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
     role: Role = Role.WHOLE
+    tiers: tuple[TierRules, ...] = ()
     notes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -161,8 +194,12 @@ class EngineProfile:
 
     def values(self) -> dict[str, str | int | bool]:
         """Every rule by name, plain, as the printed table and `--json` show it."""
-        rules = [rule.name for rule in fields(self) if rule.name != "notes"]
-        return {name: getattr(self, name) for name in rules} | {"simulated": self.is_simulated}
+        rules = [rule.name for rule in fields(self) if rule.name not in ("tiers", "notes")]
+        return {
+            **{name: getattr(self, name) for name in rules},
+            "tiers": "; ".join(map(str, self.tiers)) or "none",
+            "simulated": self.is_simulated,
+        }
 
 
 def profile_row(notes: Mapping[str, str], **values: Any) -> EngineProfile:

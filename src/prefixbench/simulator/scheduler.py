@@ -122,7 +122,7 @@ class MixedScheduler(PagedScheduler):
             return False
         self.waiting.remove_first()
         self.running.append(live)
-        self._start(live, found, plan)
+        self._start(live, found, start, plan)
         self._grow(live, start + tokens)
         plan.add(live, tokens)
         self._budget -= tokens

@@ -7,7 +7,7 @@ leave out a request's last block, and the token rate that servers export (vLLM's
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from prefixbench.core.percentiles import percentile
@@ -129,16 +129,14 @@ class PrefixCacheStats:
         return self.num_hit_blocks * self.block_size
 
 
-@dataclass(slots=True)
-class EngineStats:
-    """All counters of an engine. Tokens: `queries` are prompt tokens looked up, `hits` found.
+@dataclass(slots=True, kw_only=True)
+class LookUpCounts:
+    """Look-ups in one cache, in tokens: `queries` are looked up, `hits` found.
 
     `preempted_*` are the look-ups of requests that start again after a preemption, which vLLM
     keeps to itself (0.11.2 on).
     """
 
-    prefix_cache: PrefixCacheStats
-    scheduler: SchedulerStats = field(default_factory=SchedulerStats)
     queries: int = 0
     hits: int = 0
     preempted_queries: int = 0
@@ -149,10 +147,34 @@ class EngineStats:
         """What a server exports as `prefix_cache_hits` out of `prefix_cache_queries`."""
         return HitTally(self.hits, self.queries)
 
-    def count_look_up(self, input_len: int, hit_len: int, *, resumed: bool) -> None:
+    def count_look_up(self, queries: int, hits: int, *, resumed: bool) -> None:
         if resumed:
-            self.preempted_queries += input_len
-            self.preempted_hits += hit_len
+            self.preempted_queries += queries
+            self.preempted_hits += hits
         else:
-            self.queries += input_len
-            self.hits += hit_len
+            self.queries += queries
+            self.hits += hits
+
+
+@dataclass(slots=True)
+class TierStats(LookUpCounts):
+    """What one engine asked a tier below its cache for, at admissions.
+
+    vLLM's `external_prefix_cache_queries` and `_hits` (0.11.2 on).
+    """
+
+    name: str
+
+
+@dataclass(slots=True)
+class EngineStats(LookUpCounts):
+    """All counters of an engine; the look-ups are those of the device's cache."""
+
+    prefix_cache: PrefixCacheStats
+    scheduler: SchedulerStats = field(default_factory=SchedulerStats)
+    tiers: Sequence[TierStats] = ()
+
+    @property
+    def anywhere(self) -> HitTally:
+        """Tokens found in any tier out of those looked up; each token is queried once."""
+        return HitTally(self.hits + sum(tier.hits for tier in self.tiers), self.queries)

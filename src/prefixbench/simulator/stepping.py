@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from prefixbench.simulator.request import LiveRequest
 from prefixbench.simulator.stats import EngineStats
+from prefixbench.simulator.tier_store import TierStore
 from prefixbench.simulator.waiting import Policy
 
 
@@ -24,14 +25,19 @@ class SchedulerOptions:
     policy: Policy = Policy.FCFS
     prefix_caching: bool = True
     overlap: bool = True
+    stores: tuple[TierStore, ...] = ()
 
 
 class StepPlan:
-    """What a step decides and what comes of it. Hits are tokens found cached at an admission."""
+    """What a step decides and what comes of it. Hits are tokens found cached at an admission.
+
+    `tier_hits` are tokens that admitted requests found below the device, by tier, and `load_ns` is
+    the time to load them.
+    """
 
     __slots__ = (
-        "decoded_tokens", "finished", "hits", "lives", "preempted", "resume_hits", "sampled",
-        "scheduled",
+        "decoded_tokens", "finished", "hits", "lives", "load_ns", "preempted", "resume_hits",
+        "sampled", "scheduled", "tier_hits",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -43,6 +49,8 @@ class StepPlan:
         self.sampled: list[str] = []
         self.finished: list[str] = []
         self.decoded_tokens = 0
+        self.tier_hits: dict[str, dict[str, int]] = {}
+        self.load_ns = 0.0
 
     def add(self, live: LiveRequest, tokens: int) -> None:
         self.lives.append(live)

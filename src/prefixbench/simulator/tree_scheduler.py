@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -27,6 +28,7 @@ from prefixbench.simulator.request import LiveRequest
 from prefixbench.simulator.rules import EngineProfile
 from prefixbench.simulator.stats import EngineStats, PrefixCacheStats
 from prefixbench.simulator.stepping import CacheContents, SchedulerOptions, StepPlan
+from prefixbench.simulator.tiers import TierStack
 from prefixbench.simulator.tree_order import admission_order
 
 #: A request reserves room for at most so many of the tokens that it may generate.
@@ -68,7 +70,7 @@ class _TreePlan(StepPlan):
         """Take a request that was dropped out of a step that has not begun."""
         if self.drop(live) and self.decoded_tokens:
             self.decoded_tokens -= 1
-        for named in (self.hits, self.resume_hits):
+        for named in (self.hits, self.resume_hits, self.tier_hits):
             named.pop(live.request_id, None)
         for listed in (self.sampled, self.preempted):
             listed[:] = [request_id for request_id in listed if request_id != live.request_id]
@@ -78,9 +80,17 @@ class _TreePlan(StepPlan):
 class TreeScheduler:
     """Requests and a radix tree; memory is counted in tokens of whole pages."""
 
-    def __init__(self, profile: EngineProfile, options: SchedulerOptions) -> None:
+    def __init__(
+        self, profile: EngineProfile, options: SchedulerOptions, now_ns: Callable[[], int]
+    ) -> None:
         self.options = options
-        self.stats = EngineStats(PrefixCacheStats(options.block_size))
+        self._tiers: TierStack | None = None
+        if options.stores and options.prefix_caching:
+            self._tiers = TierStack(options.stores, None, now_ns)
+        self.stats = EngineStats(
+            PrefixCacheStats(options.block_size),
+            tiers=self._tiers.stats if self._tiers else (),
+        )
         self.tree = RadixTree(options.block_size)
         self.running: list[LiveRequest] = []
         self.waiting: list[LiveRequest] = []
@@ -196,9 +206,10 @@ class TreeScheduler:
         """Take a waiting request into the step if its prompt and what may follow fit in memory."""
         match = self._match(live)
         hit = match.hit_len if match else 0
+        start = self._tiers.reach(live, hit) if self._tiers else hit
         missing = self._whole_pages(live.known_len - hit)
         later = min(live.missing_outputs, CLIP_NEW_TOKENS) + self._page
-        cut = missing > plan.budget
+        cut = self._whole_pages(live.known_len - start) > plan.budget
         if cut and (plan.budget < self._page or (plan.lives and not self.options.chunked_prefill)):
             return False
         if match:
@@ -211,10 +222,22 @@ class TreeScheduler:
         self.waiting.remove(live)
         self._holdings[live].stored = match
         live.computed_len = hit
+        self._load(live, start, plan)
         self._record_admission(live, hit, plan)
         plan.reserved += later
         self._compute(live, plan)
         return True
+
+    def _load(self, live: LiveRequest, start: int, plan: StepPlan) -> None:
+        """Take from the tiers below what the tree has not, up to `start`."""
+        if self._tiers:
+            hit = live.computed_len
+            resumed = None if live.admissions else False
+            tokens, load_ns = self._tiers.admit(live, hit, hit, resumed=resumed)
+            if tokens:
+                plan.tier_hits[live.request_id] = tokens
+                plan.load_ns += load_ns
+        self._extend(live, start - live.computed_len)
 
     def _match(self, live: LiveRequest) -> Match | None:
         if not self.options.prefix_caching:
@@ -319,12 +342,16 @@ class TreeScheduler:
             self.tree.unlock(holding.stored.node)
         self._loose_len -= stored.hit_len - holding.stored_len
         holding.stored = stored
+        if self._tiers:
+            self._tiers.write_through(live, length)
 
     def _finish(self, live: LiveRequest) -> None:
         """Store prompt and output, but the last token, and hold nothing any more."""
         if self.options.prefix_caching:
             tokens, extra_key = self._holdings[live].tokens, live.request.extra_key
             self.tree.insert(tokens[: live.computed_len], extra_key)
+        if self._tiers:
+            self._tiers.write_through(live, live.computed_len)
         self._release(live)
         del self._holdings[live]
 
@@ -335,6 +362,8 @@ class TreeScheduler:
             self.tree.unlock(holding.stored.node)
         holding.stored = None
         live.computed_len = 0
+        if self._tiers:
+            self._tiers.forget(live)
 
     def check_integrity(self) -> None:
         """Memory, locks and requests agree, between two steps."""
@@ -347,3 +376,5 @@ class TreeScheduler:
         used = self.tree.protected_len + self.tree.evictable_len + loose
         assert used <= self._capacity_len, "more is stored than fits"
         assert self.tree.protected_len <= sum(h.stored_len for h in self._holdings.values())
+        if self._tiers:
+            self._tiers.check_integrity(self.lives())

@@ -14,6 +14,7 @@ from prefixbench.simulator.rules import (
     Lookahead,
     PublishPoint,
     Readmission,
+    TierRules,
     next_row,
     profile_row,
 )
@@ -114,8 +115,24 @@ _ASCEND_0_23 = next_row(
     block_size=128,
 )
 
+LMCACHE = TierRules(name="external", unit_len=256, stores_output=False)
+LMCACHE_NOTES = {
+    "tiers": "chunk_size 256, whole chunks, save_decode_cache off; asked for what the device has "
+    "not, the last token of a prompt found whole is computed again, read in 0.5.6; without limit "
+    "here, local_cpu holds 5 GB by default",
+}
+_LMCACHE = next_row(
+    _VLLM_0_33,
+    LMCACHE_NOTES,
+    name="lmcache",
+    engine="vLLM + LMCache",
+    versions="0.33 + 0.5.6",
+    tiers=(LMCACHE,),
+)
+
 #: In order of versions.
 VLLM_ROWS = (
     _VLLM_0_9, _VLLM_0_12, _VLLM_0_20, _VLLM_0_24, _VLLM_0_27, _VLLM_0_29, _VLLM_0_32, _VLLM_0_33,
 )  # fmt: skip
 ASCEND_ROWS = (_ASCEND_0_23,)
+TIERED_ROWS = (_LMCACHE,)
