@@ -47,7 +47,11 @@ class RequestPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixGroupPlan:
-    """One prefix group: its requests and what the plan makes of them."""
+    """One prefix group: its requests and what the plan makes of them.
+
+    `cold_start_loss` is what its largest prefix costs once a cache, beyond the head;
+    `head_cold_loss` what the shared head costs in the caches that this group opens.
+    """
 
     group_id: str
     request_count: int
@@ -59,6 +63,7 @@ class PrefixGroupPlan:
     designed_hit_tokens: int = 0
     max_reachable_hit_ratio: float = 0.0
     cold_start_loss: int = 0
+    head_cold_loss: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

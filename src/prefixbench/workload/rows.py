@@ -85,6 +85,8 @@ def group_plans(plan: Plan, requests: Iterable[RequestPlan] = ()) -> dict[str, P
     for request in requests:
         members[request.prefix_group_id].append(request)
     cold = cold_loss_tokens(plan)
+    head_tokens = plan.geometry.head_blocks * plan.geometry.granularity
+    opened = plan.domains.openers(plan.order).tolist()
     return {
         name: PrefixGroupPlan(
             group_id=name,
@@ -99,6 +101,7 @@ def group_plans(plan: Plan, requests: Iterable[RequestPlan] = ()) -> dict[str, P
                 plan.group_ratio(group, int(plan.group_range.most[group])) or 0
             ),
             cold_start_loss=cold[group],
+            head_cold_loss=head_tokens * opened.count(group),
         )
         for group, name in enumerate(plan.workload.group_ids)
     }
