@@ -91,7 +91,9 @@ def _prefix(draw: random.Random, count: int, block: int) -> dict[str, Any]:
         "minimum_non_shared_length": draw.choice([0, 1, block, 2 * block]),
     }
     if draw.random() < 0.5:
-        return prefix | {"group_count": groups}
+        popularity = {"mode": "zipf", "exponent": draw.choice([0, 0.7, 1.2])}
+        shares = draw.choice([{}, {"popularity": popularity}])
+        return prefix | {"group_count": groups} | shares
     weights = [draw.choice([1, 1, 2, 5]) for _ in range(groups)]
     named = [{"id": f"g{i}", "request_weight": w} for i, w in enumerate(weights)]
     return prefix | {"groups": named}
@@ -101,7 +103,7 @@ def _order(draw: random.Random) -> dict[str, Any]:
     leaders = draw.choice([None, None, "none", "first", "barrier"])
     order: dict[str, Any] = {} if leaders is None else {"leaders": leaders}
     if draw.random() < 0.3:
-        return order
+        return order | draw.choice([{}, {"reuse_distance": draw.randint(1, 40)}])
     if draw.random() < 0.5:
         return order | {"mode": draw.choice(_WORDS)}
     return order | {

@@ -50,6 +50,7 @@ DEFAULTS = {
         "source": "builtin",
         "sample_ids": [],
         "group_count": None,
+        "popularity": None,
         "groups": [],
         "assignment": [],
     },
@@ -72,6 +73,7 @@ DEFAULTS = {
     "request_order": {
         "within_group": "input_len_asc",
         "across_group": "lag_robust",
+        "reuse_distance": None,
         "leaders": "none",
         "preserve_group_dependency": False,
     },
@@ -122,6 +124,9 @@ def test_what_is_recorded_can_be_read_again() -> None:
     ).with_block_size(16)
     recorded = json.loads(json.dumps(config.effective()))
     assert parse_config(recorded).effective() == recorded
+    zipf = {"group_count": 5, "popularity": {"exponent": 1.1}}
+    spaced = parsed(request_count=9, prefix=zipf, request_order={"reuse_distance": 4})
+    assert parse_config(spaced.effective()).effective() == spaced.effective()
 
 
 def test_a_known_block_size_settles_what_depends_on_it() -> None:

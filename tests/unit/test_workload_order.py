@@ -14,7 +14,7 @@ from prefixbench.config.prefix import PrefixGroupConfig
 from prefixbench.core.records import RequestPlan
 from prefixbench.workload.columns import Workload
 from prefixbench.workload.groups import allocate_prefix_groups, assign_groups, quotas
-from prefixbench.workload.order import Arrangement, arrange, least_spacing
+from prefixbench.workload.order import Arrangement, arrange, reuse_distances
 
 #            row:  0  1  2  3  4  5  6
 GROUP = np.array([0, 0, 1, 0, 1, 2, 0])
@@ -85,7 +85,41 @@ def test_lag_robust_spaces_groups_as_far_as_any_order_can(sizes: list[int], seed
     assert sorted(spaced.tolist()) == list(range(len(group)))
     rows, largest = max(sizes), sizes.count(max(sizes))
     if rows > 1:
-        assert least_spacing(spaced, group) == (len(group) - largest) // (rows - 1)
+        assert reuse_distances(spaced, group)[0] == (len(group) - largest) // (rows - 1)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 40), st.integers(0, 99))
+def test_groups_stand_a_reuse_distance_apart_unless_they_are_too_large(
+    sizes: list[int], distance: int, seed: int
+) -> None:
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    workload = Workload(
+        input_len=group,
+        output_len=group,
+        group=group,
+        group_ids=tuple(map(str, range(len(sizes)))),
+        group_weights=(1.0,) * len(sizes),
+    )
+    arrangement = Arrangement(
+        within=OrderWord.SEQUENTIAL, across=OrderWord.LAG_ROBUST, reuse_distance=distance
+    )
+    sent = arrange(workload, arrangement, seed, group)
+    assert sorted(sent.tolist()) == list(range(len(group)))
+    shortest_lane = len(group) // min(distance, len(group))
+    if max(sizes) <= shortest_lane:
+        distances = reuse_distances(sent, group).tolist()
+        # One odd distance for each group that continues in a second lane.
+        continued = min(distance, len(group)) - 1
+        assert sum(one != distance for one in distances) <= min(continued, len(sizes))
+
+
+def test_a_zipf_popularity_weighs_groups_by_rank() -> None:
+    zipf = PrefixGroupConfig.model_validate(
+        {"group_count": 4, "popularity": {"mode": "zipf", "exponent": 1.0}}
+    )
+    assert np.bincount(assign_groups(zipf, 25, 1)).tolist() == [12, 6, 4, 3]
+    even = PrefixGroupConfig.model_validate({"group_count": 4, "popularity": {"exponent": 0}})
+    assert np.bincount(assign_groups(even, 25, 1)).tolist() == [7, 6, 6, 6]
 
 
 def test_quotas_are_exact_shares() -> None:

@@ -11,6 +11,7 @@ import prefixbench.workload.interface as interface
 from prefixbench.config.load import parse_config, with_changes
 from prefixbench.config.prefix import PrefixGroupConfig
 from prefixbench.config.target import TargetHitRateConfig
+from prefixbench.core.errors import ConfigError
 from prefixbench.core.records import RequestPlan, ValidationStatus
 from prefixbench.workload.certificate import certificate
 from prefixbench.workload.groups import allocate_prefix_groups
@@ -109,3 +110,45 @@ def test_the_record_interfaces_plan_what_they_are_given() -> None:
     far = interface.validate_target_reachability(groups, TargetHitRateConfig(hit_ratio=0.9), 4, 4)
     assert not far.reachable
     assert far.unreachable_reasons
+
+
+def test_popularity_wins_over_a_reuse_distance_and_the_report_says_so() -> None:
+    config = parse_config(
+        {
+            "request_count": 2000,
+            "block_size": 16,
+            "input_length": 400,
+            "target": {"hit_ratio": 0.5},
+            "prefix": {"group_count": 100, "popularity": {"exponent": 1.0}},
+            "request_order": {"reuse_distance": 50},
+        }
+    )
+    plan = plan_workload(config, 16)
+    report = validation_report(plan)
+    assert plan.hit_blocks == plan.targets.total
+    (line,) = report["wishes_left_out"]
+    assert line.startswith("9 groups have too many of the 2000 requests to stand 50 requests apart")
+    distances = report["reuse_distance"]
+    assert distances["wanted"] == distances["p90"] == 50
+    assert 0.3 < distances["as_wanted"] < 0.7
+    assert distances["p10"] < 50
+    even = parse_config({**config.model_dump(exclude_unset=True), "prefix": {"group_count": 100}})
+    report = validation_report(plan_workload(even, 16))
+    assert report["wishes_left_out"] == []
+    assert report["reuse_distance"]["as_wanted"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"request_order": {"mode": "shuffle", "reuse_distance": 5}}, "reuse_distance"),
+        ({"request_order": {"across_group": "grouped", "reuse_distance": 5}}, "reuse_distance"),
+        (
+            {"prefix": {"groups": [{"id": "a"}], "popularity": {"exponent": 1}}},
+            "popularity",
+        ),
+    ],
+)
+def test_wishes_that_say_the_same_twice_are_refused(given: dict[str, Any], path: str) -> None:
+    with pytest.raises(ConfigError, match=path):
+        parse_config({**ONE_REQUEST_A_GROUP, **given})

@@ -17,7 +17,8 @@ def effective_settings(config: PrefixCacheDatasetConfig) -> dict[str, Any]:
     order = resolve_order(config)
     settings["request_order"] = {
         "within_group": order.within.value,
-        "across_group": order.across.value,
+        "across_group": None if order.reuse_distance else order.across.value,
+        "reuse_distance": order.reuse_distance,
         "leaders": order.leaders.value,
         "preserve_group_dependency": config.request_order.preserve_group_dependency,
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from prefixbench.config.base import Flag, Section
+from prefixbench.config.base import Count, Flag, Section
 from prefixbench.core.errors import ConfigProblem
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ class RequestOrderConfig(Section):
     across_group: OrderWord | None = Field(
         default=None, description="How groups alternate; `lag_robust` unless given."
     )
+    reuse_distance: Count | None = Field(
+        default=None,
+        description="Requests from one request of a group to the group's next one, where the"
+        " groups' sizes allow it; instead of `across_group`.",
+    )
     leaders: Leaders | None = Field(
         default=None,
         description="first: the request with the largest prefix of each group goes before the"
@@ -78,6 +83,14 @@ class RequestOrderConfig(Section):
     )
 
     def disagreements(self) -> Iterator[ConfigProblem]:
+        across = self.mode or self.across_group
+        if self.reuse_distance is not None and across is not None:
+            yield ConfigProblem(
+                path="reuse_distance",
+                message="says how groups alternate, and so does an order across groups",
+                given=str(self.reuse_distance),
+                allowed="within_group beside it, without mode and across_group",
+            )
         if self.mode is None:
             return
         for axis in ("within_group", "across_group"):
@@ -93,11 +106,12 @@ class RequestOrderConfig(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedOrder:
-    """The order with every default filled in."""
+    """The order with every default filled in; a reuse distance stands above `across`."""
 
     within: OrderWord
     across: OrderWord
     leaders: Leaders
+    reuse_distance: int | None = None
 
 
 def resolve_order(config: PrefixCacheDatasetConfig) -> ResolvedOrder:
@@ -110,4 +124,5 @@ def resolve_order(config: PrefixCacheDatasetConfig) -> ResolvedOrder:
         within=order.mode or order.within_group or default_within,
         across=order.mode or order.across_group or OrderWord.LAG_ROBUST,
         leaders=order.leaders or default_leaders,
+        reuse_distance=order.reuse_distance,
     )

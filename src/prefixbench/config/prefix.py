@@ -16,6 +16,7 @@ from prefixbench.config.base import (
     Positive,
     Section,
     Text,
+    Weight,
     duplicates,
 )
 from prefixbench.config.suffix import SourceName
@@ -47,6 +48,23 @@ class GroupConfig(Section):
     )
 
 
+class PopularityMode(StrEnum):
+    """How requests spread over groups that are not named one by one."""
+
+    ZIPF = "zipf"
+
+
+class PopularityConfig(Section):
+    """Shares of the requests by rank: group k of `group_count` weighs k ** -exponent."""
+
+    mode: PopularityMode = Field(
+        default=PopularityMode.ZIPF, description="zipf: the k-th group weighs k ** -exponent."
+    )
+    exponent: Weight = Field(
+        description="0: all groups are equal; about 1: as words in a language, or pages visited."
+    )
+
+
 class PrefixGroupConfig(Section):
     """The prefix groups of a data set (RFC 3.3.2)."""
 
@@ -72,6 +90,11 @@ class PrefixGroupConfig(Section):
     )
     group_count: Count | None = Field(
         default=None, description="Number of groups of even size, named group_0, group_1, …"
+    )
+    popularity: PopularityConfig | None = Field(
+        default=None,
+        description="Unequal shares for the groups of group_count; made whole by largest"
+        " remainder. Equal shares unless given.",
     )
     groups: tuple[GroupConfig, ...] = Field(default=(), description="The groups by name.")
     assignment: tuple[Name, ...] = Field(
@@ -123,6 +146,12 @@ class PrefixGroupConfig(Section):
                 message="cannot be used together with groups or assignment",
                 given=str(self.group_count),
                 allowed="one of the two",
+            )
+        if self.popularity is not None and self.group_count is None:
+            yield ConfigProblem(
+                path="popularity",
+                message="goes with group_count alone: named groups have shares of their own",
+                allowed="group_count beside it, or request_weight in each of groups",
             )
         for name in duplicates(group.id for group in self.groups):
             yield ConfigProblem(

@@ -19,7 +19,14 @@ from prefixbench.workload.columns import IntArray
 
 
 def group_weights(config: PrefixGroupConfig) -> tuple[float, ...]:
-    """Traffic weights as the user gave them; 1 for every group without one."""
+    """Traffic weights as the user gave them; 1 for every group without one.
+
+    A weight of a popularity is rounded to twelve digits, so that it is the same on every machine.
+    """
+    if config.popularity is not None:
+        exponent = config.popularity.exponent
+        ranks = range(1, len(config.group_ids) + 1)
+        return tuple(float(f"{rank**-exponent:.12g}") for rank in ranks)
     if config.groups:
         return tuple(
             float(group.request_weight if group.request_weight is not None else 1)
@@ -46,9 +53,7 @@ def assign_groups(config: PrefixGroupConfig, request_count: int, seed: int) -> I
 
 
 def _group_counts(config: PrefixGroupConfig, request_count: int) -> list[int]:
-    if not config.groups:
-        return quotas([1] * len(config.group_ids), request_count)
-    fixed = [group.request_count for group in config.groups]
+    fixed = [group.request_count for group in config.groups] or [None] * len(config.group_ids)
     free = request_count - sum(count for count in fixed if count is not None)
     weights = [
         Fraction(0) if count is not None else Fraction(repr(weight))

@@ -11,13 +11,14 @@ Equal prefixes are told apart by input length, then by row. So where prefixes gr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 import numpy.typing as npt
 
 from prefixbench.config.order import OrderWord
 from prefixbench.core.seeds import mixed, stream
-from prefixbench.workload.columns import IntArray, Workload, sorted_by
+from prefixbench.workload.columns import IntArray, Workload, sorted_by, starts_of
 
 #: Words that list a group's members by a column, ascending or descending.
 _BY_LENGTH = {OrderWord.INPUT_LEN_ASC: 1, OrderWord.INPUT_LEN_DESC: -1}
@@ -26,10 +27,14 @@ _BY_PREFIX = {OrderWord.PREFIX_LEN_ASC: 1, OrderWord.PREFIX_LEN_DESC: -1}
 
 @dataclass(frozen=True, kw_only=True)
 class Arrangement:
-    """The two words of an order, whether each group's leader goes first, and is waited for."""
+    """The two words of an order, whether each group's leader goes first, and is waited for.
+
+    A reuse distance, in requests, stands in place of the word across groups.
+    """
 
     within: OrderWord
     across: OrderWord
+    reuse_distance: int | None = None
     leaders_first: bool = False
     barrier: bool = False
 
@@ -41,7 +46,7 @@ class Arrangement:
     @property
     def across_by_prefix(self) -> bool:
         """Whether the planned prefixes say which group is next."""
-        return self.across in _BY_PREFIX
+        return self.reuse_distance is None and self.across in _BY_PREFIX
 
 
 def by_size(workload: Workload, prefix_blocks: IntArray) -> IntArray:
@@ -57,7 +62,10 @@ def arrange(
     `prefix_blocks` is read by the words prefix_len_* and by leaders first alone.
     """
     members = _members(workload, arrangement.within, seed, prefix_blocks)
-    slots = _slots(workload, arrangement.across, seed, members, prefix_blocks)
+    if arrangement.reuse_distance is not None:
+        slots = _in_lanes(workload.group_sizes, arrangement.reuse_distance)
+    else:
+        slots = _slots(workload, arrangement.across, seed, members, prefix_blocks)
     order = np.empty(workload.request_count, np.int64)
     # Slot k of a group takes the group's k-th member.
     order[sorted_by(slots, len(workload.group_ids))] = members
@@ -144,6 +152,34 @@ def _spaced(group_sizes: IntArray) -> IntArray:
     return filled[np.argsort(row, kind="stable")]
 
 
+def _in_lanes(group_sizes: IntArray, lanes: int) -> IntArray:
+    """Slots in which requests of a group stand `lanes` apart, as far as the group sizes allow.
+
+    The run is a table with a column a lane, sent row by row. Groups fill lane after lane, the
+    largest first, so each stands in one lane, or in two where it passes the end of one. A group
+    that is larger than a lane fills several: it has to come more often. Lanes that are filled one
+    after the other lie far apart, so that such a group is spread.
+    """
+    count = int(group_sizes.sum())
+    lanes = min(lanes, count)
+    by_size = np.argsort(-group_sizes, kind="stable")
+    filled = np.repeat(by_size, group_sizes[by_size])
+    lane_of_turn = np.arange(lanes) * _stride(lanes) % lanes
+    # The first lanes are one row longer where the run is no whole number of rows.
+    lengths = (count // lanes + (np.arange(lanes) < count % lanes))[lane_of_turn]
+    lane = np.repeat(lane_of_turn, lengths)
+    row = np.arange(count) - np.repeat(starts_of(lengths), lengths)
+    return filled[np.argsort(row * lanes + lane)]
+
+
+def _stride(lanes: int) -> int:
+    """About a golden section of the lanes, and without a common divisor."""
+    stride = max(1, round(lanes * 0.618))
+    while gcd(stride, lanes) > 1:
+        stride += 1
+    return stride
+
+
 def _leaders_first(order: IntArray, workload: Workload, prefix_blocks: IntArray) -> IntArray:
     """Move each group's largest prefix to the front, leaders in the order they had."""
     rising = by_size(workload, prefix_blocks)
@@ -161,12 +197,12 @@ def _random_bits(seed: int, purpose: str, count: int) -> npt.NDArray[np.uint64]:
     return bits
 
 
-def least_spacing(order: IntArray, group: IntArray) -> int:
-    """The least distance, in requests, between two requests of one group; n if none repeats."""
+def reuse_distances(order: IntArray, group: IntArray) -> IntArray:
+    """Requests from each request to the next one of its group, sorted; none for the last ones."""
     sent = group[order]
     places = np.argsort(sent, kind="stable")
-    gaps = np.diff(places)[np.diff(sent[places]) == 0]
-    return int(gaps.min()) if len(gaps) else len(order)
+    distances: IntArray = np.sort(np.diff(places)[np.diff(sent[places]) == 0])
+    return distances
 
 
 def positions(order: IntArray) -> IntArray:

@@ -133,6 +133,7 @@ def _circular(setting: Setting) -> bool:
 
 
 def _left_out(setting: Setting, shaped: Profiled) -> Iterator[str]:
+    yield from _too_popular(setting)
     if setting.budget_policy is not setting.config.planning.budget_policy:
         yield (
             "groups do not hit independently in this cache or order, which was kept;"
@@ -140,3 +141,16 @@ def _left_out(setting: Setting, shaped: Profiled) -> Iterator[str]:
         )
     if shaped.gave_way is not None:
         yield shaped.gave_way
+
+
+def _too_popular(setting: Setting) -> Iterator[str]:
+    distance, sizes = setting.arrangement.reuse_distance, setting.workload.group_sizes
+    if distance is None:
+        return
+    count = setting.workload.request_count
+    popular = int((sizes * distance > count + distance).sum())
+    if popular:
+        yield (
+            f"{popular} groups have too many of the {count} requests to stand {distance} requests"
+            " apart; their popularity was kept, they come more often"
+        )

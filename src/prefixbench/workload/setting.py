@@ -393,6 +393,7 @@ def arrangement_of(config: PrefixCacheDatasetConfig) -> Arrangement:
     return Arrangement(
         within=words.within,
         across=words.across,
+        reuse_distance=words.reuse_distance,
         leaders_first=words.leaders in (Leaders.FIRST, Leaders.BARRIER),
         barrier=words.leaders is Leaders.BARRIER,
     )

@@ -11,8 +11,10 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from prefixbench.config.target import exact
+from prefixbench.core.percentiles import percentile_of_sorted
 from prefixbench.core.records import ValidationStatus
 from prefixbench.workload.losses import unreachable_reasons
+from prefixbench.workload.order import reuse_distances
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.suggestions import Advice
 
@@ -137,6 +139,7 @@ def validation_report(plan: Plan, advice: Advice | None = None) -> dict[str, Any
         **_reachability(plan, advice),
         "planned_profile": plan.profile.value,
         "wishes_left_out": list(plan.gave_way),
+        "reuse_distance": reuse_distance(plan),
         **robustness(plan),
         **capacity_keys(plan),
         "head_len": plan.geometry.head_len,
@@ -247,6 +250,21 @@ def _concurrency_loss(plan: Plan, robust: int) -> dict[str, Any] | None:
         "lost_pp": lost_pp,
         "message": f"{concurrency} requests in flight find {lost_pp:.2f} pp less than requests sent"
         f" one after the other; up to {robust} lose nothing on this order",
+    }
+
+
+def reuse_distance(plan: Plan) -> dict[str, Any] | None:
+    """How far apart two requests of a group are sent, in requests; None where no group repeats."""
+    distances = reuse_distances(plan.order, plan.workload.group).tolist()
+    if not distances:
+        return None
+    wanted = plan.arrangement.reuse_distance
+    return {
+        "wanted": wanted,
+        "as_wanted": None if wanted is None else distances.count(wanted) / len(distances),
+        **{f"p{q}": percentile_of_sorted(distances, q) for q in (10, 50, 90)},
+        "min": distances[0],
+        "max": distances[-1],
     }
 
 
