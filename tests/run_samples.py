@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import copy
 import hashlib
 import shutil
 import tempfile
@@ -64,7 +63,7 @@ CHATML = (
 
 def chat_tokenizer(folder: Path) -> Path:
     """The built-in tokenizer with a chat template, as a folder."""
-    definition = copy.deepcopy(load_tokenizer("builtin")._definition)
+    definition = orjson.loads(load_tokenizer("builtin").define())
     plain = definition["added_tokens"][0]
     for number, text in enumerate(("<|im_start|>", "<|im_end|>"), start=plain["id"] + 1):
         definition["added_tokens"].append(plain | {"id": number, "content": text})

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
+from content_samples import packaged_file
 from prefixbench.config.load import parse_config, with_changes
 from prefixbench.content.tokenizer import load_tokenizer
 from prefixbench.core.errors import (
@@ -251,6 +252,20 @@ def test_every_kind_of_data_set_is_proved(
 ) -> None:
     generate(tmp_path / "out", "request_count=120", f"prompt_format={prompt_format}", *changes)
     validate_dataset(tmp_path / "out", verify="full")
+
+
+def test_a_tokenizer_that_joins_words_is_refused_for_text_and_served_by_ids(
+    tmp_path: Path,
+) -> None:
+    model = packaged_file("ai21-tokenizer", "j2-tokenizer.model")
+    changes = (f"tokenizer={model}", "request_count=40")
+    with pytest.raises(TokenizerError, match=r"117655 of \d+ pieces do, such as '") as caught:
+        generate(tmp_path / "text", *changes)
+    assert "token_ids" in caught.value.hint
+    generate(tmp_path / "ids", *changes, "prompt_format=token_ids")
+    proof = validate_dataset(tmp_path / "ids", tokenizer=str(model), verify="full")
+    assert proof.verification is not None
+    assert proof.verification.prompts_checked == 40
 
 
 def test_recipes_stand_in_for_prompts(tmp_path: Path) -> None:

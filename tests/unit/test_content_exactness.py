@@ -48,7 +48,7 @@ def unigram(*extra_pieces: str) -> Tokenizer:
         "decoder": {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
         "model": {"type": "Unigram", "unk_id": 0, "vocab": scored, "byte_fallback": False},
     }
-    return Tokenizer(orjson.dumps(definition), name="toy")
+    return Tokenizer.of(orjson.dumps(definition), name="toy")
 
 
 def own_corpus(*texts: str) -> Corpus:
@@ -191,7 +191,7 @@ def test_texts_whose_ids_differ_from_their_atoms_are_dropped_and_counted() -> No
             ]
 
     base = builtin_tokenizer()
-    tokenizer = Joining(orjson.dumps(base._definition), name="joining")
+    tokenizer = Joining(base.define, name="joining", fingerprint="joining")
     texts = [long_text(), long_text(5) + " It is over there now.", long_text(9)]
     (guard,) = build_pool(tokenizer, TextSource(own_corpus(*texts))).certificate.guards
     assert (guard.kept, guard.with_other_ids) == (2, 1)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from content_samples import LABELS, builtin_pool, builtin_tokenizer, columns_of, prompt_text
@@ -25,7 +24,7 @@ CHATML = (
 
 def chat_folder(folder: Path, **settings: Any) -> Path:
     """The built-in tokenizer with ChatML marks, saved as a folder."""
-    definition = json.loads(orjson.dumps(builtin_tokenizer()._definition))
+    definition = json.loads(builtin_tokenizer().define())
     for text in ("<|im_start|>", "<|im_end|>"):
         number = definition["added_tokens"][-1]["id"] + 1
         definition["added_tokens"].append(
@@ -38,7 +37,7 @@ def chat_folder(folder: Path, **settings: Any) -> Path:
 
 def with_bos() -> Tokenizer:
     settings = {"add_bos_token": True, "bos_token": "<|endoftext|>"}
-    return Tokenizer(orjson.dumps(builtin_tokenizer()._definition), name="bos", settings=settings)
+    return Tokenizer.of(builtin_tokenizer().define(), name="bos", settings=settings)
 
 
 def test_a_text_frame_is_the_opening_word() -> None:
@@ -66,9 +65,7 @@ def test_an_id_frame_has_no_tail() -> None:
         "add_eos_token": True,
         "eos_token": "<|endoftext|>",
     }
-    tokenizer = Tokenizer(
-        orjson.dumps(builtin_tokenizer()._definition), name="both", settings=settings
-    )
+    tokenizer = Tokenizer.of(builtin_tokenizer().define(), name="both", settings=settings)
     frame = make_frame(tokenizer, "token_ids")
     assert (frame.head_len, frame.tail_len) == (2, 0)
     assert make_frame(tokenizer, "text").tail_len == 1

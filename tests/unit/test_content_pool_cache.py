@@ -11,8 +11,9 @@ from content_samples import LABELS, builtin_tokenizer, columns_of, text_frame
 from prefixbench.content import pool_cache
 from prefixbench.content.compose import Composer
 from prefixbench.content.corpus import Corpus, load_corpus
+from prefixbench.content.disk_memo import CACHE_VARIABLE, cache_folder
 from prefixbench.content.pool import Pool, TextSource, build_pool
-from prefixbench.content.pool_cache import CACHE_VARIABLE, cache_folder, load_pool
+from prefixbench.content.pool_cache import load_pool
 
 
 def sources() -> tuple[TextSource, TextSource]:

@@ -88,12 +88,13 @@ def test_every_word_of_the_vocabulary_stays_one_token() -> None:
 
 def test_opening_words_are_one_token_alone_and_on_a_line() -> None:
     tokenizer = builtin_tokenizer()
-    words = opening_words(tokenizer)
+    openings = opening_words(tokenizer)
+    words = [word.text for word in openings]
     assert words[0] == "The"
     assert 1 < len(set(words)) == len(words) <= 64
     atom = word_atoms(tokenizer)[3]
-    for word in words:
-        assert len(tokenizer.encode(word)) == 1
+    for word, opening in zip(words, openings, strict=True):
+        assert tokenizer.encode(word) == [opening.id]
         assert tokenizer.encode(f"{word}{atom.text}") == [*tokenizer.encode(word), atom.id]
 
 

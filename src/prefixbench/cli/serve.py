@@ -24,7 +24,7 @@ from prefixbench.core.errors import Stage
 )
 @click.option("--profile", help="Engine whose rules hold (`simulate --profile list`).")
 @click.option("--dialect", help="Whose metric names: vllm, sglang, mindie or llamacpp.")
-@click.option("--tokenizer", help="builtin, a tokenizer.json, or a folder with one.")
+@click.option("--tokenizer", help="builtin, a file that defines a tokenizer, or a folder with one.")
 @click.option("--model", help="Name under which the model is served.")
 @click.option(
     "--lora-model",

@@ -93,7 +93,8 @@ class PrefixCacheDatasetConfig(Section):
     )
     tokenizer: Text = Field(
         default="builtin",
-        description="builtin, a tokenizer.json, or a folder with one.",
+        description="builtin, a tokenizer.json, a SentencePiece model, a file of tiktoken, a"
+        " tekken.json, or a folder with one of them.",
         min_length=1,
     )
     engine_profile: Name = Field(

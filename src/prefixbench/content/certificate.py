@@ -17,7 +17,7 @@ from prefixbench.content.atoms import ATOM_RULE_VERSION, Boundary
 from prefixbench.content.tokenizer import TokenizerProtocol
 from prefixbench.core.errors import ErrorContext, Stage, TokenizerError
 
-#: Offending pieces that a certificate lists.
+#: Offending pieces that a certificate lists, the shortest ones.
 NAMED_PIECES = 10
 
 _CROSSING = {
@@ -103,7 +103,8 @@ def scan_vocabulary(tokenizer: TokenizerProtocol) -> Certificate:
 
 def _scan(pieces: Iterable[str], boundary: Boundary) -> ClassScan:
     crossing = _CROSSING[boundary].search
-    offending = sorted(piece for piece in pieces if crossing(piece))
+    found = (piece for piece in pieces if crossing(piece))
+    offending = sorted(found, key=lambda piece: (len(piece), piece))
     return ClassScan(len(offending), tuple(offending[:NAMED_PIECES]))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from prefixbench.content.atoms import starts_line
 from prefixbench.content.tokenizer import TokenizerProtocol
-from prefixbench.content.words import OPENING_WORD, opening_words
+from prefixbench.content.words import OPENING_WORD, opening_text
 
 _BATCH = 1_024
 
@@ -18,14 +18,16 @@ _BATCH = 1_024
 class AtomEncoder:
     """Numbers for atoms, and their ids; every atom is encoded once.
 
-    `exit_word` may stand behind a newline, as `exit_ids`, before a word atom.
+    `exit_word` may stand behind a newline, as `exit_ids`, before a word atom. Where only ids are
+    sent (`exact_text` false) an atom's surroundings do not matter and it is encoded alone.
     """
 
-    def __init__(self, tokenizer: TokenizerProtocol) -> None:
+    def __init__(self, tokenizer: TokenizerProtocol, *, exact_text: bool = True) -> None:
         self._tokenizer = tokenizer
+        self._exact_text = exact_text
         self._leads = {False: OPENING_WORD, True: f"{OPENING_WORD}\n"}
         self._lead_ids = {line: tokenizer.encode(lead) for line, lead in self._leads.items()}
-        self.exit_word = opening_words(tokenizer)[0]
+        self.exit_word = opening_text(tokenizer)
         on_line = tokenizer.encode(self._leads[True] + self.exit_word)
         self.exit_ids = on_line[len(self._lead_ids[True]) :]
         self.numbers: dict[str, int] = {}
@@ -43,6 +45,8 @@ class AtomEncoder:
 
         A row is empty if the surroundings do not keep their own ids.
         """
+        if not self._exact_text:
+            return self._tokenizer.encode_batch(texts)
         rows: list[list[int]] = []
         for start in range(0, len(texts), _BATCH):
             batch = texts[start : start + _BATCH]

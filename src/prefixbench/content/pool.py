@@ -124,7 +124,7 @@ def _build_ring(
     if exact_text:
         require_exact_text(certificate, separator.boundary)
     _reject_added_tokens(source.separator, tokenizer)
-    encoder = AtomEncoder(tokenizer)
+    encoder = AtomEncoder(tokenizer, exact_text=exact_text)
     samples = _Samples(tokenizer, source.corpus, separator, encoder, exact_text)
     guard = samples.guard_counts()
     bridges = _bridges(tokenizer, separator, encoder) if exact_text else _no_bridges()

@@ -1,52 +1,34 @@
 """Pools on disk: what is built once for a tokenizer and its corpora is read the next time.
 
-An entry is one file of plain arrays (no pickled objects), named by the SHA-256 of all it depends
-on: tokenizer, corpora, separators, rules and the tokenizer engine's version. A file that cannot be
-read or written costs time, never correctness.
+An entry is one file of plain arrays (no pickled objects), named by all it depends on (`disk_memo`):
+tokenizer, corpora, separators and rules.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 import orjson
-import tokenizers
 
-from prefixbench.content.atoms import ATOM_RULE_VERSION
 from prefixbench.content.certificate import Certificate
+from prefixbench.content.disk_memo import memo_key, write_whole
 from prefixbench.content.pool import Pool, TextSource, build_pool
 from prefixbench.content.ring import TextRing
 from prefixbench.content.tape import Tape
 from prefixbench.content.tokenizer import TokenizerProtocol
 from prefixbench.content.words import WordAtom, Words
 from prefixbench.core.log import event
-from prefixbench.core.version import RULE_VERSION
 
 log = logging.getLogger(__name__)
 
-#: Names the folder of cached pools; an empty value switches the cache off.
-CACHE_VARIABLE = "PREFIXBENCH_CACHE"
-
 Arrays = Mapping[str, npt.NDArray[Any]]
-
-
-def cache_folder() -> Path | None:
-    """Where pools are kept: PREFIXBENCH_CACHE, else the user's cache folder; None for nowhere."""
-    named = os.environ.get(CACHE_VARIABLE)
-    if named is not None:
-        return Path(named).expanduser() if named else None
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "prefixbench"
 
 
 def load_pool(
@@ -68,8 +50,8 @@ def load_pool(
         return pool
     pool = build_pool(tokenizer, suffix, prefix, exact_text=exact_text)
     event(log, "pool.built", tokens=pool.suffix_ring.token_count)
-    with suppress(OSError):
-        _write(path, dict(_pack(pool)))
+    arrays = dict(_pack(pool))
+    write_whole(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
     return pool
 
 
@@ -82,22 +64,7 @@ def _key(
         for source in (suffix, prefix)
         if source
     ]
-    versions = (ATOM_RULE_VERSION, RULE_VERSION, tokenizers.__version__)
-    parts = (tokenizer.name, tokenizer.fingerprint, sources, exact_text, versions)
-    return sha256(repr(parts).encode()).hexdigest()[:32]
-
-
-def _write(path: Path, arrays: Arrays) -> None:
-    """Write beside the place and move there, so that no one reads half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-        try:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.close()
-            Path(file.name).replace(path)
-        except OSError:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    return memo_key(tokenizer.name, tokenizer.fingerprint, sources, exact_text)
 
 
 def _pack(pool: Pool) -> Iterator[tuple[str, npt.NDArray[Any]]]:

@@ -10,12 +10,14 @@ ends, checked against the ids of the contents.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, assert_never
 
 from prefixbench.config.dataset import PromptFormat
+from prefixbench.content.certificate import require_exact_text, scan_vocabulary
+from prefixbench.content.disk_memo import remembered
 from prefixbench.content.tokenizer import TokenizerProtocol
-from prefixbench.content.words import opening_words, word_atoms
+from prefixbench.content.words import opening_text, word_atoms
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage, TokenizerError
 
 
@@ -49,6 +51,25 @@ def make_frame(
 ) -> Frame:
     """The frame of a prompt format; for chat of this template, or of the tokenizer's own."""
     prompt_format = PromptFormat(prompt_format)
+    settings = sorted(getattr(tokenizer, "settings", {}).items())
+    kept = remembered(
+        "frame",
+        (tokenizer.fingerprint, settings, prompt_format.value, chat_template),
+        lambda: asdict(_find_frame(tokenizer, prompt_format, chat_template)),
+    )
+    return Frame(
+        prompt_format=prompt_format,
+        head_ids=tuple(kept["head_ids"]),
+        tail_ids=tuple(kept["tail_ids"]),
+        opening=kept["opening"],
+    )
+
+
+def _find_frame(
+    tokenizer: TokenizerProtocol, prompt_format: PromptFormat, chat_template: str | None
+) -> Frame:
+    if prompt_format is not PromptFormat.TOKEN_IDS:
+        require_exact_text(scan_vocabulary(tokenizer))
     match prompt_format:
         case PromptFormat.TEXT:
             return _probe(tokenizer, prompt_format, lambda content: tokenizer.encode(content, True))
@@ -63,7 +84,7 @@ def make_frame(
 
 def _id_frame(tokenizer: TokenizerProtocol) -> Frame:
     """BOS, if the tokenizer begins texts with one, and the opening word; nothing at the end."""
-    opening = opening_words(tokenizer)[0]
+    opening = opening_text(tokenizer)
     plain = tokenizer.encode(opening)
     framed = tokenizer.encode(opening, add_special_tokens=True)
     start = next(
@@ -80,7 +101,7 @@ def _id_frame(tokenizer: TokenizerProtocol) -> Frame:
 def _probe(
     tokenizer: TokenizerProtocol, prompt_format: PromptFormat, see: Callable[[str], list[int]]
 ) -> Frame:
-    opening = opening_words(tokenizer)[0]
+    opening = opening_text(tokenizer)
     atoms = word_atoms(tokenizer)
     contents = ((atoms[0], atoms[1]), (atoms[1], atoms[0]))
     (first, second) = (see(opening + "".join(atom.text for atom in pair)) for pair in contents)

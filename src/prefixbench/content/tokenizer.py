@@ -1,12 +1,13 @@
 """Tokenizers: what the content rooms need of one, and how one is loaded from disk.
 
-No tokenizer is downloaded and no `transformers` is imported: a `tokenizer.json` (or a folder that
-holds one) is read with the `tokenizers` library, the built-in one is made by code.
+No tokenizer is downloaded and no `transformers` is imported: every file is read into the
+`tokenizers` library, the built-in one is made by code. The engine is only made when something is
+encoded; what a warm start needs is remembered (`disk_memo`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +16,9 @@ from typing import Any, Protocol, runtime_checkable
 import orjson
 from tokenizers import Tokenizer as Engine
 
+from prefixbench.content.disk_memo import remembered
+from prefixbench.content.tokenizer_files import KINDS, read_tokenizer_file
+from prefixbench.content.tokenizer_json import byte_level, definition
 from prefixbench.content.vocabulary import END_OF_TEXT, builtin_vocabulary, byte_letters
 from prefixbench.core.errors import ErrorContext, Stage, TokenizerError
 
@@ -72,25 +76,62 @@ class Tokenizer:
 
     def __init__(
         self,
-        definition: bytes,
+        define: Callable[[], bytes],
         *,
         name: str,
+        fingerprint: str,
         settings: Mapping[str, Any] | None = None,
-        version: str | None = None,
     ) -> None:
-        """Take a `tokenizer.json` and, as `settings`, a `tokenizer_config.json`."""
+        """`define` gives a `tokenizer.json`; `settings` are those of a `tokenizer_config.json`."""
         self.name = name
-        self.fingerprint = sha256(definition).hexdigest()
+        self.fingerprint = fingerprint
         self.settings = dict(settings or {})
-        self._definition: dict[str, Any] = orjson.loads(definition)
-        self.version = version or str(self._definition.get("version", "unknown"))
-        self._engine = Engine.from_str(definition.decode())
-        self._engine.no_truncation()
-        self._engine.no_padding()
+        self.define = define
+
+    @classmethod
+    def of(cls, raw: bytes, *, name: str, settings: Mapping[str, Any] | None = None) -> Tokenizer:
+        """The tokenizer of a `tokenizer.json`."""
+        return Tokenizer(
+            lambda: raw, name=name, fingerprint=sha256(raw).hexdigest(), settings=settings
+        )
+
+    @cached_property
+    def _read(self) -> tuple[Engine, dict[str, Any]]:
+        """The engine, and the definition but for the vocabulary, which the engine holds."""
+        raw = self.define()
+        parts: dict[str, Any] = orjson.loads(raw)
+        del parts["model"]
+        engine = Engine.from_str(raw.decode())
+        engine.no_truncation()
+        engine.no_padding()
+        return engine, parts
+
+    @property
+    def _engine(self) -> Engine:
+        return self._read[0]
+
+    @property
+    def _definition(self) -> dict[str, Any]:
+        return self._read[1]
+
+    @cached_property
+    def _summary(self) -> dict[str, Any]:
+        """What is asked of a tokenizer that encodes nothing; it was usable when this was made."""
+        return remembered("tokenizer", self.fingerprint, self._summarise)
+
+    def _summarise(self) -> dict[str, Any]:
+        return {
+            "version": str(self._definition.get("version", "unknown")),
+            "vocab_size": self._engine.get_vocab_size(with_added_tokens=True),
+        }
+
+    @property
+    def version(self) -> str:
+        return str(self._summary["version"])
 
     @property
     def vocab_size(self) -> int:
-        return self._engine.get_vocab_size(with_added_tokens=True)
+        return int(self._summary["vocab_size"])
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -221,7 +262,8 @@ class BuiltinTokenizer(Tokenizer):
     """The built-in byte-level BPE: no download, no licence, the same on every machine."""
 
     def __init__(self) -> None:
-        super().__init__(_builtin_definition(), name=BUILTIN, version="1")
+        raw = _builtin_definition()
+        super().__init__(lambda: raw, name=BUILTIN, fingerprint=sha256(raw).hexdigest())
 
 
 @cache
@@ -232,52 +274,35 @@ def _builtin() -> BuiltinTokenizer:
 
 def _builtin_definition() -> bytes:
     vocabulary, merges = builtin_vocabulary()
-    byte_level = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": False,
-        "use_regex": True,
-    }
-    end_of_text = {
-        "id": len(vocabulary),
-        "content": END_OF_TEXT,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
-    return orjson.dumps(
-        {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": [end_of_text],
-            "normalizer": None,
-            "pre_tokenizer": byte_level,
-            "post_processor": None,
-            "decoder": byte_level,
-            "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
-        }
+    return definition(
+        {"type": "BPE", "vocab": vocabulary, "merges": merges},
+        specials=[(len(vocabulary), END_OF_TEXT)],
+        pre_tokenizer=byte_level(splits=True),
+        decoder=byte_level(splits=True),
     )
 
 
 def load_tokenizer(spec: str | Path) -> Tokenizer:
-    """The built-in tokenizer (`builtin`), a `tokenizer.json`, or a folder that holds one."""
+    """The built-in tokenizer (`builtin`), a file that defines one, or a folder that holds one."""
     if str(spec) == BUILTIN:
         return _builtin()
     path = Path(spec).expanduser()
-    if path.is_dir():
-        path = path / "tokenizer.json"
-    if not path.is_file():
-        raise _unusable(path.name, "no such file")
-    name = path.parent.resolve().name if path.name == "tokenizer.json" else path.stem
     try:
-        return Tokenizer(path.read_bytes(), name=name, settings=_read_settings(path.parent))
-    except TokenizerError:
-        raise
+        file = read_tokenizer_file(path)
+        tokenizer = Tokenizer(
+            file.definition,
+            name=file.name,
+            fingerprint=file.fingerprint,
+            settings=_read_settings(file.path.parent),
+        )
+        _ = tokenizer.vocab_size  # a file that was never seen before is read to the end
+    except FileNotFoundError as error:
+        raise _unusable(path.name, "no such file") from error
+    except OSError as error:
+        raise _unusable(path.name, (error.strerror or "it cannot be read").lower()) from error
     except Exception as error:  # the engine raises plain Exception for a malformed definition
-        raise _unusable(path.name, f"not a usable tokenizer.json ({_first_line(error)})") from error
+        raise _unusable(path.name, f"not a usable tokenizer ({_first_line(error)})") from error
+    return tokenizer
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
@@ -300,5 +325,5 @@ def _unusable(name: str, reason: str) -> TokenizerError:
     return TokenizerError(
         f"tokenizer {name!r} cannot be loaded: {reason}",
         context=ErrorContext(stage=Stage.CONTENT, field="tokenizer"),
-        hint=f"name a tokenizer.json, a folder that holds one, or {BUILTIN!r}",
+        hint=f"name {KINDS}, or {BUILTIN!r}",
     )

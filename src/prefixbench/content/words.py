@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from prefixbench.content.disk_memo import remembered
 from prefixbench.content.tape import Ids, Tape
 from prefixbench.content.tokenizer import TokenizerProtocol
 from prefixbench.core.errors import ErrorContext, Stage, TokenizerError
@@ -78,12 +79,24 @@ def word_atoms(tokenizer: TokenizerProtocol) -> tuple[WordAtom, ...]:
 
 
 @lru_cache(maxsize=8)
-def opening_words(tokenizer: TokenizerProtocol) -> tuple[str, ...]:
-    """Up to 64 capitalised words of one token, `The` first where it is one of them.
+def opening_words(tokenizer: TokenizerProtocol) -> tuple[WordAtom, ...]:
+    """Up to 64 capitalised words of one token, `The` first where it is one of them; often none.
 
     Each is one token at the start of a text and after a newline (where a chat template puts it),
-    and a word atom behind it keeps its own token, so one may replace another.
+    and a word atom behind it keeps its own token, so one may replace another. Ids are those at the
+    start.
     """
+    found = remembered("opening_words", tokenizer.fingerprint, lambda: _find_openings(tokenizer))
+    return tuple(WordAtom(text, word_id) for text, word_id in found)
+
+
+def opening_text(tokenizer: TokenizerProtocol) -> str:
+    """The constant text that begins every content."""
+    words = opening_words(tokenizer)
+    return words[0].text if words else OPENING_WORD
+
+
+def _find_openings(tokenizer: TokenizerProtocol) -> list[tuple[str, int]]:
     probe = word_atoms(tokenizer)[0]
     found = {
         match[1] for _, piece in tokenizer.pieces() if (match := _CAPITALISED.fullmatch(piece))
@@ -93,14 +106,14 @@ def opening_words(tokenizer: TokenizerProtocol) -> tuple[str, ...]:
     alone = tokenizer.encode_batch([word + probe.text for word in candidates])
     on_line = tokenizer.encode_batch([f"\n{word}{probe.text}" for word in candidates])
     words = [
-        word
+        (word, ids[0])
         for word, ids, line_ids in zip(candidates, alone, on_line, strict=True)
         if len(ids) == 2
         and ids[-1] == probe.id
         and line_ids[:-2] == newline
         and line_ids[-1] == probe.id
     ]
-    return tuple(words[:_OPENING_WORDS]) or (OPENING_WORD,)
+    return words[:_OPENING_WORDS]
 
 
 def part_words(atoms: tuple[WordAtom, ...], corpus_ids: Ids) -> Words:

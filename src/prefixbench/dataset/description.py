@@ -106,7 +106,8 @@ def describe(
         "input_length_statistics": _statistics(plan),
         "collision": dict(collision),
         "warmup_filler": _filler(materials),
-        "opening_words": list(materials.opening_words),
+        "opening_words": [word.text for word in materials.opening_words],
+        "opening_word_ids": [word.id for word in materials.opening_words],
         "config": effective,
         "config_sha256": canonical_sha256(effective),
         "certificate": {
@@ -127,6 +128,7 @@ def _group_row(group: PrefixGroupPlan) -> dict[str, Any]:
         "designed_hit_tokens": group.designed_hit_tokens,
         "max_reachable_hit_ratio": group.max_reachable_hit_ratio,
         "cold_start_loss": group.cold_start_loss,
+        "head_cold_loss": group.head_cold_loss,
     }
 
 

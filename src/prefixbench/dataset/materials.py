@@ -9,10 +9,11 @@ from typing import Any
 from prefixbench.config.dataset import PrefixCacheDatasetConfig, PromptFormat
 from prefixbench.config.suffix import DataSourceConfig, SuffixGenerationConfig
 from prefixbench.content.corpus import Corpus
+from prefixbench.content.disk_memo import cache_folder
 from prefixbench.content.draws import ContentLabels
 from prefixbench.content.passages import Passages, SampleChoice, choose_passages
-from prefixbench.content.pool import Pool
-from prefixbench.content.pool_cache import cache_folder, load_pool
+from prefixbench.content.pool import Pool, TextSource
+from prefixbench.content.pool_cache import load_pool
 from prefixbench.content.sources import open_source
 from prefixbench.content.template import Frame, chat_renderer, make_frame, shortest_possible
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
@@ -41,7 +42,7 @@ class Materials:
         return self.pool.words.warmup_filler
 
     @property
-    def opening_words(self) -> tuple[str, ...]:
+    def opening_words(self) -> tuple[WordAtom, ...]:
         """Words that may open every content, each one token; the first is the one used."""
         return opening_words(self.tokenizer)
 
@@ -58,10 +59,7 @@ def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = Non
     """Load the tokenizer and the corpora; `corpus` stands for every source that is text."""
     tokenizer = load_tokenizer(config.tokenizer)
     frame = make_frame(tokenizer, config.prompt_format)
-    suffix, prefix = (
-        open_source(source, tokenizer, seed=CORPUS_SEED, corpus=corpus)
-        for source in (config.suffix, config.prefix_source)
-    )
+    suffix, prefix = _open_sources(config, tokenizer, corpus)
     pool = load_pool(
         tokenizer,
         suffix,
@@ -84,6 +82,21 @@ def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = Non
         passages=passages,
         labels=labels,
     )
+
+
+def _open_sources(
+    config: PrefixCacheDatasetConfig, tokenizer: Tokenizer, corpus: str | None
+) -> tuple[TextSource, TextSource]:
+    """The texts of suffixes and of prefixes; read once where they are the same."""
+    suffix, prefix = config.suffix, config.prefix_source
+    opened = open_source(suffix, tokenizer, seed=CORPUS_SEED, corpus=corpus)
+    if _text_of(suffix) == _text_of(prefix):
+        return opened, opened
+    return opened, open_source(prefix, tokenizer, seed=CORPUS_SEED, corpus=corpus)
+
+
+def _text_of(source: DataSourceConfig) -> tuple[Any, ...]:
+    return (source.source, source.path, source.separator)
 
 
 def load_planning_frame(config: PrefixCacheDatasetConfig) -> setting.Frame:
