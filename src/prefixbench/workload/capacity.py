@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +26,8 @@ from prefixbench.simulator.stack_distance import (
     lru_curve,
 )
 from prefixbench.workload.columns import IntArray, sorted_by
+
+_LookUp = Callable[[LruChains, IntArray, list[ChainRequest]], list[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +64,14 @@ class LruCaches:
 
     def hits_each(self, prefixes: IntArray) -> IntArray:
         """Blocks each request finds cached."""
+        if self.lag == 1:
+            return self._found(prefixes, _served)
         hits: IntArray = np.minimum(prefixes, self.depths(prefixes))
         return hits
 
     def depths(self, prefixes: IntArray) -> IntArray:
         """Cached depth before each request, in blocks."""
-        depths = np.empty(len(prefixes), np.int64)
-        for places in self.stored.by_cache:
-            depths[places] = self._depths_in_one(places, prefixes[places])
-        return depths
+        return self._found(prefixes, self._looked_up)
 
     def curves(self, prefixes: IntArray) -> list[CapacityCurve]:
         """Hits of each cache's requests, without the head, at every capacity beyond the head.
@@ -80,17 +81,19 @@ class LruCaches:
         chains = [self.chain(places, prefixes[places]) for places in self.stored.by_cache]
         return [lru_curve([*self._warm_ups(chain), *chain]) for chain in chains]
 
-    def _depths_in_one(self, places: IntArray, prefixes: IntArray) -> IntArray:
-        cache = LruChains(max(self.capacity_blocks - self.head_blocks, 0))
-        requests = self.chain(places, prefixes)
-        for warm_up in self._warm_ups(requests):
-            cache.serve(warm_up)
-        found = np.array(list(self._looked_up(cache, places.tolist(), requests)), np.int64)
+    def _found(self, prefixes: IntArray, look_up: _LookUp) -> IntArray:
+        """What a look-up finds for each request, the visible head included."""
+        found = np.empty(len(prefixes), np.int64)
         visible_head = min(self.head_blocks, self.capacity_blocks)
-        first = int(places[0])
-        opened = np.full(len(places), True) if self.warmed else self._horizon(places) >= first
-        depths: IntArray = np.where(opened, visible_head + found, 0)
-        return depths
+        for places in self.stored.by_cache:
+            requests = self.chain(places, prefixes[places])
+            cache = LruChains(max(self.capacity_blocks - self.head_blocks, 0))
+            for warm_up in self._warm_ups(requests):
+                cache.serve(warm_up)
+            beyond_head = np.array(look_up(cache, places, requests), np.int64)
+            opened = self.warmed | (self._horizon(places) >= places[0])
+            found[places] = np.where(opened, visible_head + beyond_head, 0)
+        return found
 
     def chain(self, places: IntArray, prefixes: IntArray) -> list[ChainRequest]:
         """The requests at these places without the head, which is not the group's own."""
@@ -107,15 +110,18 @@ class LruCaches:
         return horizon
 
     def _looked_up(
-        self, cache: LruChains, places: list[int], requests: list[ChainRequest]
-    ) -> Iterator[int]:
+        self, cache: LruChains, places: IntArray, requests: list[ChainRequest]
+    ) -> list[int]:
+        """The cached depth of each request's group when it is looked up."""
         waiting: deque[tuple[int, ChainRequest]] = deque()
-        horizons = self._horizon(np.array(places)).tolist()
-        for place, horizon, request in zip(places, horizons, requests, strict=True):
+        depths = []
+        columns = (places.tolist(), self._horizon(places).tolist(), requests)
+        for place, horizon, request in zip(*columns, strict=True):
             while waiting and waiting[0][0] <= horizon:
                 cache.serve(waiting.popleft()[1])
-            yield cache.depth(request.group)
+            depths.append(cache.depth(request.group))
             waiting.append((place, request))
+        return depths
 
     def _warm_ups(self, requests: list[ChainRequest]) -> list[ChainRequest]:
         """Each group's longest prefix, groups as they are first sent; none from a cold start."""
@@ -125,6 +131,11 @@ class LruCaches:
         for request in requests:
             longest[request.group] = max(request.shared, longest.get(request.group, 0))
         return [ChainRequest(group, shared, 0) for group, shared in longest.items()]
+
+
+def _served(cache: LruChains, _: IntArray, requests: list[ChainRequest]) -> list[int]:
+    """Blocks each request finds when the ones before it are stored already."""
+    return list(map(cache.serve, requests))
 
 
 @dataclass(frozen=True, kw_only=True)

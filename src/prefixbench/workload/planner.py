@@ -8,6 +8,7 @@ walked until it closes, and what a plan that did not close hits is counted, not 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -16,12 +17,15 @@ import numpy as np
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.planning import PlanProfile
+from prefixbench.core.log import event
 from prefixbench.workload.capacity import HitsByCapacity
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lag import REPORTED_LAGS, Depths, LagModel, depths_of
 from prefixbench.workload.prefixes import group_budgets, plan_prefixes
 from prefixbench.workload.profiles import Profiled, profiled
 from prefixbench.workload.setting import Frame, Setting, set_up
+
+log = logging.getLogger(__name__)
 
 #: How often a circle of order and prefixes is walked at most.
 _MOST_ROUNDS = 8
@@ -107,6 +111,13 @@ def plan_workload(
 
 def plan_setting(setting: Setting) -> Plan:
     """As `plan_workload`, for requests that are there already."""
+    if setting.lru is not None:
+        event(
+            log,
+            "plan.simulating_caches",
+            requests=setting.workload.request_count,
+            capacity_blocks=setting.config.planning.capacity_blocks,
+        )
     steps = 0
     for _ in range(_MOST_ROUNDS):
         shaped = profiled(setting)

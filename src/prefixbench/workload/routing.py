@@ -13,7 +13,7 @@ import numpy as np
 
 from prefixbench.config.routing import RoutingConfig, RoutingPolicy
 from prefixbench.core.records import CacheScope
-from prefixbench.core.seeds import below, stream
+from prefixbench.simulator.routing import hashed_place
 from prefixbench.workload.columns import IntArray, Workload
 from prefixbench.workload.order import positions
 
@@ -40,6 +40,9 @@ def caches_depend_on_order(config: RoutingConfig) -> bool:
 
 def route(workload: Workload, config: RoutingConfig, order: IntArray) -> Routes:
     """Plan a place for every request and say which cache that is under the configured scope."""
+    if config.rank_count == 1:
+        only = np.zeros(workload.request_count, np.int64)
+        return Routes(instance=only, dp_rank=only, cache=only)
     place = _place(workload, config, order)
     instance, dp_rank = place // config.dp_size, place % config.dp_size
     match config.cache_scope:
@@ -56,8 +59,6 @@ def route(workload: Workload, config: RoutingConfig, order: IntArray) -> Routes:
 
 def _place(workload: Workload, config: RoutingConfig, order: IntArray) -> IntArray:
     """The rank of each request among all ranks of all instances, instance by instance."""
-    if config.rank_count == 1:
-        return np.zeros(workload.request_count, np.int64)
     match config.policy:
         case RoutingPolicy.ROUND_ROBIN:
             return positions(order) % config.rank_count
@@ -66,10 +67,7 @@ def _place(workload: Workload, config: RoutingConfig, order: IntArray) -> IntArr
         case RoutingPolicy.STICKY:
             by_group = _first_come(workload, config.rank_count, order)
         case RoutingPolicy.HASH:
-            by_group = [
-                below(config.rank_count, stream("routing", group=name))
-                for name in workload.group_ids
-            ]
+            by_group = [hashed_place(name, config.rank_count) for name in workload.group_ids]
         case RoutingPolicy.EXPLICIT:
             by_group = [config.bindings[name] for name in workload.group_ids]
         case _:

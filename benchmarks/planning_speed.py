@@ -1,0 +1,104 @@
+"""What planning costs: processor time and memory for exact plans of very large data sets.
+
+    python benchmarks/planning_speed.py [--requests 10000000] [--groups 10000]
+
+Lengths and groups are given (normal lengths, Zipf groups); what is timed is the plan and the count
+of what it hits, which must miss the target by 0 blocks. Bars (planning.md section 3): 10 million
+requests in at most 3 CPU s and 1.2 GiB, 100,000 in at most 0.05 CPU s. The table of concurrency
+and the plan for a small cache are timed apart; without a compiled simulator the latter is slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from prefixbench.config.load import parse_config
+from prefixbench.workload.columns import Workload
+from prefixbench.workload.planner import Plan, plan_setting
+from prefixbench.workload.setting import Frame, geometry_of, settle
+
+BLOCK = 16
+SMALL, SMALL_GROUPS = 100_000, 300
+LIMITED, LIMITED_GROUPS, CAPACITY = 200_000, 300, 20_000
+
+Result = TypeVar("Result")
+
+
+def workload_of(requests: int, groups: int, mean: int, seed: int = 1) -> Workload:
+    """Normal lengths around a mean, groups with Zipf shares in random order."""
+    random = np.random.default_rng(seed)
+    lengths = random.normal(mean, mean / 4, requests).clip(mean // 4, 2 * mean).astype(np.int32)
+    weights = 1 / np.arange(1, groups + 1)
+    counts = np.maximum(weights / weights.sum() * requests, 1).astype(np.int64)
+    counts[0] += requests - counts.sum()
+    group = np.repeat(np.arange(groups, dtype=np.int32), counts)
+    random.shuffle(group)
+    return Workload(
+        input_len=lengths,
+        output_len=np.ones(requests, np.int32),
+        group=group,
+        group_ids=tuple(f"group_{number}" for number in range(groups)),
+        group_weights=tuple(weights.tolist()),
+    )
+
+
+def planned(workload: Workload, ratio: float, **planning: Any) -> Plan:
+    config = parse_config(
+        {
+            "request_count": workload.request_count,
+            "block_size": BLOCK,
+            "input_length": 1,
+            "target": {"hit_ratio": ratio},
+            "prefix": {"group_count": len(workload.group_ids)},
+            "planning": planning,
+        }
+    )
+    plan = plan_setting(settle(config, workload, geometry_of(config, BLOCK, Frame())))
+    _ = plan.hit_blocks
+    return plan
+
+
+def timed(work: Callable[[], Result]) -> tuple[Result, float]:
+    start = time.process_time()
+    result = work()
+    return result, time.process_time() - start
+
+
+def print_plan(title: str, plan: Plan, seconds: float) -> None:
+    residual = plan.hit_blocks - plan.targets.total
+    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(
+        f"{title:44} residual {residual} blocks  {plan.steps:3} counts"
+        f"  {seconds:7.3f} CPU s  peak {peak_gib:.2f} GiB"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=10_000_000)
+    parser.add_argument("--groups", type=int, default=10_000)
+    options = parser.parse_args()
+    for requests, groups in ((SMALL, SMALL_GROUPS), (options.requests, options.groups)):
+        for ratio in (0.5, 0.6, 0.9):
+            # A new workload each time: nothing sorted before is used again.
+            workload = workload_of(requests, groups, mean=4096)
+            plan, seconds = timed(lambda w=workload, r=ratio: planned(w, r))  # type: ignore[misc]
+            print_plan(f"{requests:,} requests, {groups:,} groups, {ratio}", plan, seconds)
+    hits, seconds = timed(lambda: plan.hits_at_reported_lags)
+    print(f"hits at concurrency {', '.join(map(str, hits))} of the last plan: {seconds:.1f} CPU s")
+    for ratio in (0.3, 0.5, 0.6):
+        workload = workload_of(LIMITED, LIMITED_GROUPS, mean=1024)
+        plan, seconds = timed(
+            lambda w=workload, r=ratio: planned(w, r, capacity_blocks=CAPACITY)  # type: ignore[misc]
+        )
+        print_plan(f"{LIMITED:,} requests, {CAPACITY:,} blocks, {ratio}", plan, seconds)
+
+
+if __name__ == "__main__":
+    main()
