@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import accumulate, pairwise
 
 from hypothesis import given
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 import trace_oracles as oracle
 from prefixbench.simulator.prefix_tree import PrefixTree
 from prefixbench.simulator.trace import TraceRequest, runs_of_ids
-from prefixbench.simulator.trace_cache import CacheRules, Policy, TraceCache
+from prefixbench.simulator.trace_cache import CacheRules, IndexedTrace, Policy, TraceCache
+from prefixbench.simulator.trace_statistics import Popularity
 
 #: Few ids, so that paths share heads and the same ids stand behind different parents.
 IDS = st.lists(st.integers(0, 3), max_size=9)
@@ -19,16 +21,18 @@ CAPACITIES = st.integers(1, 40)
 EVERYTHING = 25 * 9 + 1
 
 
-def requests_of(trace: list[list[int]], arrivals: list[float] | None = None) -> list[TraceRequest]:
+def trace_of(trace: list[list[int]], arrivals: list[float] | None = None) -> IndexedTrace:
     times = arrivals or [None] * len(trace)
-    return [
-        TraceRequest(input_len=len(ids), blocks=runs_of_ids(ids), arrival_ms=time)
-        for ids, time in zip(trace, times, strict=True)
-    ]
+    return IndexedTrace(
+        [
+            TraceRequest(input_len=len(ids), blocks=runs_of_ids(ids), arrival_ms=time)
+            for ids, time in zip(trace, times, strict=True)
+        ]
+    )
 
 
 def hits(trace: list[list[int]], capacity: int | None, **rules: object) -> list[int]:
-    return TraceCache(requests_of(trace), CacheRules(**rules)).hit_blocks(capacity)  # type: ignore[arg-type]
+    return TraceCache(trace_of(trace), CacheRules(**rules)).hit_blocks(capacity)  # type: ignore[arg-type]
 
 
 @given(IDS)
@@ -53,6 +57,16 @@ def test_repeated_ids_are_ids_with_another_path(trace: list[list[int]]) -> None:
         tree.insert(runs_of_ids(ids))
     nodes = {node for ids in trace for node in oracle.nodes_of(ids)}
     assert tree.repeated_ids() == len(nodes) - len({node[-1] for node in nodes})
+
+
+@given(TRACES)
+def test_popularity_counts_the_requests_of_each_block(trace: list[list[int]]) -> None:
+    uses = Counter(node for ids in trace for node in oracle.nodes_of(ids))
+    popularity = Popularity.of(trace_of(trace).paths)
+    assert dict(popularity.uses) == Counter(uses.values())
+    for blocks in (0, 1, 5, len(uses)):
+        most_used = sorted(uses.values(), reverse=True)[:blocks]
+        assert popularity.accesses_of_top(blocks) == sum(most_used)
 
 
 @given(TRACES, CAPACITIES)
@@ -85,7 +99,7 @@ def test_optimal_keeps_what_is_needed_soonest(trace: list[list[int]], capacity: 
 
 @given(TRACES, st.sampled_from([Policy.LRU, Policy.BLOCK_LRU]))
 def test_one_pass_gives_every_capacity(trace: list[list[int]], policy: Policy) -> None:
-    cache = TraceCache(requests_of(trace), CacheRules(policy=policy))
+    cache = TraceCache(trace_of(trace), CacheRules(policy=policy))
     curve = cache.lru_curve()
     totals = [sum(cache.hit_blocks(capacity)) for capacity in range(EVERYTHING)]
     assert [curve.tally(capacity).hits for capacity in range(EVERYTHING)] == totals
@@ -107,7 +121,7 @@ def test_blocks_leave_after_their_time_to_live(
 ) -> None:
     trace, gaps = timed
     arrivals = [float(time) for time in accumulate(gaps)]
-    cache = TraceCache(requests_of(trace, arrivals), CacheRules(ttl_ms=ttl))
+    cache = TraceCache(trace_of(trace, arrivals), CacheRules(ttl_ms=ttl))
     assert cache.hit_blocks(None) == oracle.unlimited_with_ttl(trace, arrivals, ttl)
 
 

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefixbench.cli.output import Output
+from prefixbench.cli.trace_source import read_source, trace_source_options
 from prefixbench.cli.verb import Verb
 from prefixbench.core.errors import Stage
+from prefixbench.simulator.hit_definition import HitDefinition
+from prefixbench.simulator.trace_cache import Policy
 
 if TYPE_CHECKING:
     from prefixbench.dataset.reader import DatasetReader
@@ -24,7 +27,33 @@ LIST = "list"
 @click.option(
     "--dataset", type=click.Path(path_type=Path), help="Folder of a data set to play in its order."
 )
-@click.option("--replay", type=click.Path(path_type=Path), help="Recorded trace to replay.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Workload of some server to put before a cache.",
+)
+@trace_source_options
+@click.option(
+    "--policy",
+    type=click.Choice([policy.value for policy in Policy]),
+    help="With --trace: which block goes first; lru by default.",
+)
+@click.option("--ttl", type=click.FloatRange(0), help="With --trace: seconds a block may lie idle.")
+@click.option(
+    "--hit-definition",
+    type=click.Choice([definition.value for definition in HitDefinition]),
+    default=HitDefinition.TOKENS_ENGINE.value,
+    show_default=True,
+    help="With --trace: what the hit ratio and the curve count.",
+)
+@click.option(
+    "--window",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="With --trace: share of the requests, from the end, that is measured.",
+)
+@click.option("--replay", type=click.Path(path_type=Path), help="Recorded steps to replay.")
 @click.option(
     "--check", is_flag=True, help="With --replay: exit 1 on the first difference from the record."
 )
@@ -32,29 +61,74 @@ LIST = "list"
 @click.option(
     "--capacity-blocks", type=click.IntRange(1), help="Blocks of each cache; unlimited by default."
 )
-@click.option("--curve", is_flag=True, help="Hit ratio at every capacity (LRU, sequential).")
+@click.option("--curve", is_flag=True, help="Hit ratio by capacity.")
 @click.option(
-    "--concurrency", type=click.IntRange(1), help="Requests in flight; the data set's by default."
+    "--concurrency",
+    type=click.IntRange(1),
+    help="Requests in flight; the data set's, and 1 with a trace, by default.",
 )
 def command(
     output: Output,
     dataset: Path | None,
+    trace: Path | None,
     replay: Path | None,
     check: bool,
     profile: str | None,
-    **limits: Any,
+    **settings: Any,
 ) -> int:
-    """Play a data set or a recorded trace against a simulated engine."""
+    """Play a data set, a trace or recorded steps against a simulated cache."""
     if profile == LIST:
         return _show_profiles(output)
-    if (dataset is None) == (replay is None):
-        raise click.UsageError("give one of --dataset, --replay or --profile list")
+    if [dataset, trace, replay].count(None) != 2:
+        raise click.UsageError("give one of --dataset, --trace, --replay or --profile list")
     if check and replay is None:
         raise click.UsageError("--check goes with --replay")
     if replay is not None:
         return _replay(output, replay, check=check)
+    if trace is not None:
+        if profile is not None:
+            raise click.UsageError("--profile goes with --dataset; a trace takes --policy")
+        return _simulate_trace(output, trace, **settings)
     assert dataset is not None
+    _refuse_without_trace(settings)
+    limits = {name: settings[name] for name in ("capacity_blocks", "curve", "concurrency")}
     return _rehearse(output, dataset, profile, **limits)
+
+
+def _refuse_without_trace(settings: dict[str, Any]) -> None:
+    for name in ("form", "block_size", "tokenizer", "sub_agents", "policy", "ttl"):
+        if settings[name]:
+            option = "format" if name == "form" else name.replace("_", "-")
+            raise click.UsageError(f"--{option} goes with --trace")
+
+
+def _simulate_trace(
+    output: Output,
+    file: Path,
+    *,
+    policy: str | None,
+    ttl: float | None,
+    hit_definition: str,
+    window: float,
+    capacity_blocks: int | None,
+    curve: bool,
+    concurrency: int | None,
+    **source: Any,
+) -> int:
+    from prefixbench.cli.simulate_trace import cache_rules, trace_document
+    from prefixbench.cli.trace_page import print_trace
+
+    rules = cache_rules(policy=policy, concurrency=concurrency, ttl=ttl)
+    document = trace_document(
+        read_source(file, **source),
+        rules,
+        capacity_blocks=capacity_blocks,
+        definition=HitDefinition(hit_definition),
+        window=window,
+        with_curve=curve,
+    )
+    output.show(document, lambda console: print_trace(document, console))
+    return 0
 
 
 def _show_profiles(output: Output) -> int:

@@ -15,7 +15,7 @@ from itertools import islice
 from math import fsum
 
 from prefixbench.core.blocks import longest_hit
-from prefixbench.core.tally import HitTally, Unit, as_rate, total
+from prefixbench.core.tally import HitTally, Unit, as_rate
 from prefixbench.simulator.trace import TraceRequest
 
 
@@ -78,50 +78,52 @@ def hit_ratio(
     if not 0 < window <= 1:
         raise ValueError(f"a window is a share of the requests in (0, 1], not {window}")
     start = int(len(requests) * (1 - window))
-    count = _COUNTS[definition]
+    count, unit = _COUNTS[definition]
     pairs = zip(islice(requests, start, None), islice(hit_blocks, start, None), strict=True)
-    tallies = [count(request, hits, block_size) for request, hits in pairs]
+    counts = [count(request, hits, block_size) for request, hits in pairs]
+    tally = None
     if definition in _MEANS:
-        ratios = [tally.hits / tally.queries for tally in tallies if tally.queries]
-        pooled, ratio = None, fsum(ratios) / len(ratios) if ratios else None
+        ratios = [hits / queries for hits, queries in counts if queries]
+        ratio = fsum(ratios) / len(ratios) if ratios else None
     else:
-        pooled = total(tallies, tallies[0].unit) if tallies else None
-        ratio = as_rate(pooled) if pooled else None
+        tally = HitTally(sum(hits for hits, _ in counts), sum(all_ for _, all_ in counts), unit)
+        ratio = as_rate(tally)
     return DefinedHitRatio(
         definition=definition,
         window=window,
         block_size=block_size,
         requests=chosen,
-        tally=pooled,
+        tally=tally,
         ratio=ratio,
     )
 
 
-def _blocks(request: TraceRequest, hits: int, _block_size: int) -> HitTally:
-    return HitTally(hits, request.block_count, Unit.BLOCK)
+def _blocks(request: TraceRequest, hits: int, _block_size: int) -> tuple[int, int]:
+    return hits, request.block_count
 
 
-def _tokens_capped(request: TraceRequest, hits: int, block_size: int) -> HitTally:
-    return HitTally(min(hits * block_size, request.input_len), request.input_len)
+def _tokens_capped(request: TraceRequest, hits: int, block_size: int) -> tuple[int, int]:
+    return min(hits * block_size, request.input_len), request.input_len
 
 
-def _tokens_engine(request: TraceRequest, hits: int, block_size: int) -> HitTally:
+def _tokens_engine(request: TraceRequest, hits: int, block_size: int) -> tuple[int, int]:
     most = longest_hit(request.input_len, block_size)
-    return HitTally(min(hits * block_size, most), request.input_len)
+    return min(hits * block_size, most), request.input_len
 
 
-def _full_blocks(request: TraceRequest, hits: int, block_size: int) -> HitTally:
+def _full_blocks(request: TraceRequest, hits: int, block_size: int) -> tuple[int, int]:
     full = request.input_len // block_size
-    return HitTally(min(hits, full), full, Unit.BLOCK)
+    return min(hits, full), full
 
 
-_COUNTS: dict[HitDefinition, Callable[[TraceRequest, int, int], HitTally]] = {
-    HitDefinition.BLOCKS: _blocks,
-    HitDefinition.TOKENS_CAPPED: _tokens_capped,
-    HitDefinition.TOKENS_ENGINE: _tokens_engine,
-    HitDefinition.FULL_BLOCKS: _full_blocks,
-    HitDefinition.MEAN_BLOCK_RATIO: _blocks,
-    HitDefinition.MEAN_TOKEN_RATIO: _tokens_capped,
+#: How one request counts, (hits, queries), and in which unit.
+_COUNTS: dict[HitDefinition, tuple[Callable[[TraceRequest, int, int], tuple[int, int]], Unit]] = {
+    HitDefinition.BLOCKS: (_blocks, Unit.BLOCK),
+    HitDefinition.TOKENS_CAPPED: (_tokens_capped, Unit.TOKEN),
+    HitDefinition.TOKENS_ENGINE: (_tokens_engine, Unit.TOKEN),
+    HitDefinition.FULL_BLOCKS: (_full_blocks, Unit.BLOCK),
+    HitDefinition.MEAN_BLOCK_RATIO: (_blocks, Unit.BLOCK),
+    HitDefinition.MEAN_TOKEN_RATIO: (_tokens_capped, Unit.TOKEN),
 }
 
 _MEANS = frozenset({HitDefinition.MEAN_BLOCK_RATIO, HitDefinition.MEAN_TOKEN_RATIO})

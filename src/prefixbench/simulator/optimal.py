@@ -10,11 +10,10 @@ nobody needs again are not kept at all.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from prefixbench.simulator.prefix_tree import Path
-from prefixbench.simulator.touches import Touch, next_touches
+from prefixbench.simulator.touches import Touch
 
 
 class _OptimalCache:
@@ -48,7 +47,7 @@ class _OptimalCache:
             heappop(self._farthest)
 
 
-def optimal_hits(paths: Sequence[Path], capacity_blocks: int) -> list[int]:
-    """Hit blocks of every request in a cache of this capacity that knows the future."""
+def optimal_hits(next_uses: Iterable[list[Touch]], capacity_blocks: int) -> list[int]:
+    """Hit blocks of every request in a cache that knows the future, as `next_touches` tells it."""
     cache = _OptimalCache(capacity_blocks)
-    return [cache.serve(number, uses) for number, uses in enumerate(next_touches(paths))]
+    return [cache.serve(number, uses) for number, uses in enumerate(next_uses)]

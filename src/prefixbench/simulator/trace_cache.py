@@ -18,6 +18,7 @@ from prefixbench.simulator.lru_stack import (
 from prefixbench.simulator.optimal import optimal_hits
 from prefixbench.simulator.prefix_tree import Path, PrefixTree
 from prefixbench.simulator.stack_distance import CapacityCurve
+from prefixbench.simulator.touches import Touch, next_touches
 from prefixbench.simulator.trace import TraceRequest
 
 
@@ -56,23 +57,44 @@ class CacheRules:
         if self.policy is not Policy.LRU and (self.lag > 1 or self.ttl_ms is not None):
             raise ValueError("a lag and a time to live go with policy lru")
 
+    @property
+    def is_sequential(self) -> bool:
+        """Whether a request finds all that the one before it left and nothing has evicted."""
+        return self.lag == 1 and self.ttl_ms is None
 
-class TraceCache:
-    """A trace and a cache's rules; the work that all capacities share is done once."""
 
-    def __init__(self, requests: Sequence[TraceRequest], rules: CacheRules | None = None) -> None:
+class IndexedTrace:
+    """Requests and their paths through the tree of all blocks; any cache can stand before it."""
+
+    def __init__(self, requests: Sequence[TraceRequest]) -> None:
         self.requests = requests
-        self.rules = rules or CacheRules()
         self.tree = PrefixTree()
         self.paths: list[Path] = [self.tree.insert(request.blocks) for request in requests]
+
+    @property
+    def accesses(self) -> int:
+        """Blocks of all requests, each as often as it is asked for."""
+        return sum(depth for path in self.paths for _chain, depth in path)
+
+    @cached_property
+    def next_touches(self) -> list[list[Touch]]:
+        return next_touches(self.paths)
+
+
+class TraceCache:
+    """A trace and the rules of the cache before it; what all capacities share is done once."""
+
+    def __init__(self, trace: IndexedTrace, rules: CacheRules | None = None) -> None:
+        self.trace = trace
+        self.rules = rules or CacheRules()
 
     def hit_blocks(self, capacity_blocks: int | None = None) -> list[int]:
         """Blocks each request finds at a capacity; None is without limit."""
         match self.rules.policy:
             case Policy.FIFO if capacity_blocks is not None:
-                return fifo_hits(self.paths, capacity_blocks)
+                return fifo_hits(self.trace.paths, capacity_blocks)
             case Policy.OPTIMAL if capacity_blocks is not None:
-                return optimal_hits(self.paths, capacity_blocks)
+                return optimal_hits(self.trace.next_touches, capacity_blocks)
             case _:  # without limit nothing is ever evicted, whatever the policy
                 return [found_blocks(found, capacity_blocks) for found in self.stretches]
 
@@ -80,7 +102,7 @@ class TraceCache:
     def stretches(self) -> list[list[Stretch]]:
         """What each request finds in an LRU cache without limit, with its places."""
         order = _ORDERS.get(self.rules.policy, TouchOrder.HEAD_RECENT)
-        found = lru_stretches(self.paths, lag=self.rules.lag, order=order)
+        found = lru_stretches(self.trace.paths, lag=self.rules.lag, order=order)
         ttl_ms = self.rules.ttl_ms
         if ttl_ms is None:
             return list(found)
@@ -91,7 +113,7 @@ class TraceCache:
         return (one for one in row if now - self._arrival(one.toucher) <= ttl_ms)
 
     def _arrival(self, number: int) -> float:
-        arrival = self.requests[number].arrival_ms
+        arrival = self.trace.requests[number].arrival_ms
         if arrival is None:
             raise ValueError("a time to live needs arrival times")
         return arrival
@@ -104,4 +126,4 @@ class TraceCache:
         """Hit blocks at every capacity, in one pass; of the LRU policies only."""
         if self.rules.policy not in _ORDERS:
             raise ValueError(f"{self.rules.policy} has no curve in one pass")
-        return self.reuse_distances.curve(sum(request.block_count for request in self.requests))
+        return self.reuse_distances.curve(self.trace.accesses)

@@ -1,0 +1,75 @@
+"""`prefixbench simulate --trace`: a recorded workload in front of a cache of any size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from prefixbench.simulator.hit_definition import MEANINGS, HitDefinition
+from prefixbench.simulator.trace_cache import CacheRules, Policy
+
+if TYPE_CHECKING:
+    from prefixbench.exchange.load import LoadedTrace
+
+
+def cache_rules(*, policy: str | None, concurrency: int | None, ttl: float | None) -> CacheRules:
+    """The rules that the options mean; what contradicts itself is wrong usage."""
+    try:
+        return CacheRules(
+            policy=Policy(policy or Policy.LRU),
+            lag=concurrency or 1,
+            ttl_ms=None if ttl is None else ttl * 1000,
+        )
+    except ValueError as error:
+        raise click.UsageError("--concurrency and --ttl go with --policy lru") from error
+
+
+def trace_document(
+    trace: LoadedTrace,
+    rules: CacheRules,
+    *,
+    capacity_blocks: int | None,
+    definition: HitDefinition,
+    window: float,
+    with_curve: bool,
+) -> dict[str, Any]:
+    """Everything that is printed, under the keys of --json; without blocks, lengths alone."""
+    from prefixbench.simulator.trace_analysis import Measure, analyse, describe, notes_on
+    from prefixbench.simulator.trace_cache import IndexedTrace, TraceCache
+
+    document: dict[str, Any] = {
+        "trace": trace.name,
+        "format": trace.format.value,
+        "source_sha256": trace.sha256,
+        "requests": len(trace.requests),
+        "chosen": trace.chosen,
+        "block_size": trace.block_size,
+        "ids": trace.ids.value if trace.ids else None,
+        "policy": rules.policy.value,
+        "concurrency": rules.lag,
+        "ttl_s": None if rules.ttl_ms is None else rules.ttl_ms / 1000,
+        "capacity_blocks": capacity_blocks,
+        "hit_definition": definition.value,
+        "window": window,
+        **describe(trace.requests),
+    }
+    if trace.block_size is None:
+        return document | {"hit_ratio": None, "hit_ratios": [], "notes": list(trace.notes)}
+    indexed = IndexedTrace(trace.requests)
+    measure = Measure(
+        block_size=trace.block_size, definition=definition, window=window, chosen=trace.chosen
+    )
+    return document | {
+        **analyse(TraceCache(indexed, rules), measure, capacity_blocks, with_curve=with_curve),
+        "comparable_with": _comparable_with(measure.block_size, definition, window, trace.chosen),
+        "notes": [*trace.notes, *notes_on(indexed, trace.block_size, trace.ids)],
+    }
+
+
+def _comparable_with(block_size: int, definition: HitDefinition, window: float, chosen: str) -> str:
+    measured = "" if window == 1 else f", the last {window:.0%} of them"
+    return (
+        f"figures of {chosen}{measured}, in blocks of {block_size} tokens, that mean:"
+        f" {MEANINGS[definition]}"
+    )
