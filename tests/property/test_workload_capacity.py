@@ -55,13 +55,14 @@ def _path(plan: Plan, row: int) -> list[tuple[Any, ...]]:
 
 
 def _warm_up(plan: Plan, capacity: int, caches: dict[int, LruBlocks]) -> None:
-    """Each group's longest prefix in each cache, the groups as they are first sent."""
+    """Each group's longest prefix in each cache, in the order of sending."""
     longest: dict[tuple[int, int], int] = {}
     for row in plan.order.tolist():
         domain = (int(plan.routes.cache[row]), int(plan.workload.group[row]))
         if domain not in longest or plan.prefix_blocks[row] > plan.prefix_blocks[longest[domain]]:
             longest[domain] = row
-    for (cache, _), row in longest.items():
+    place = {row: place for place, row in enumerate(plan.order.tolist())}
+    for (cache, _), row in sorted(longest.items(), key=lambda item: place[item[1]]):
         shared = [block for block in _path(plan, row) if block[0] != "own"]
         caches.setdefault(cache, LruBlocks(capacity)).serve(shared)
 

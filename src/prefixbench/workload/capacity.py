@@ -47,6 +47,12 @@ class Stored:
         return [own for own in places if len(own)]
 
 
+def stored_blocks(input_len: IntArray, output_len: IntArray, granularity: int) -> IntArray:
+    """Full blocks of prompts and answers; nothing of an answer's last token is stored."""
+    blocks: IntArray = (input_len + np.maximum(output_len, 1) - 1) // granularity
+    return blocks
+
+
 @dataclass(frozen=True, kw_only=True)
 class LruCaches:
     """LRU caches of `capacity_blocks` each; prefixes are in sending order.
@@ -124,13 +130,16 @@ class LruCaches:
         return depths
 
     def _warm_ups(self, requests: list[ChainRequest]) -> list[ChainRequest]:
-        """Each group's longest prefix, groups as they are first sent; none from a cold start."""
+        """Each group's longest prefix, in the order of sending; none from a cold start."""
         if not self.warmed:
             return []
         longest: dict[int, int] = {}
-        for request in requests:
-            longest[request.group] = max(request.shared, longest.get(request.group, 0))
-        return [ChainRequest(group, shared, 0) for group, shared in longest.items()]
+        for place, request in enumerate(requests):
+            best = longest.setdefault(request.group, place)
+            if request.shared > requests[best].shared:
+                longest[request.group] = place
+        chosen = [requests[place] for place in sorted(longest.values())]
+        return [ChainRequest(request.group, request.shared, 0) for request in chosen]
 
 
 def _served(cache: LruChains, _: IntArray, requests: list[ChainRequest]) -> list[int]:

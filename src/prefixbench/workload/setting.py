@@ -15,7 +15,7 @@ from prefixbench.config.lengths import LengthDistributionConfig
 from prefixbench.config.order import Leaders, resolve_order
 from prefixbench.config.planning import BudgetPolicy
 from prefixbench.config.target import TargetSemantics
-from prefixbench.workload.capacity import LruCaches, Stored
+from prefixbench.workload.capacity import LruCaches, Stored, stored_blocks
 from prefixbench.workload.columns import Geometry, IntArray, Workload, sums_by
 from prefixbench.workload.counting import Counting, InOrder, Unlimited
 from prefixbench.workload.domains import Domains, build_domains
@@ -249,12 +249,9 @@ class Setting:
     def stored(self) -> Stored:
         """What each request leaves in its cache, in sending order."""
         workload, order = self.workload, self.order
-        # Nothing of an answer's last token is stored.
-        tokens = workload.input_len + np.maximum(workload.output_len, 1) - 1
+        blocks = stored_blocks(workload.input_len, workload.output_len, self.geometry.granularity)
         return Stored(
-            group=workload.group[order],
-            cache=self.routes.cache[order],
-            blocks=tokens[order] // self.geometry.granularity,
+            group=workload.group[order], cache=self.routes.cache[order], blocks=blocks[order]
         )
 
     @cached_property
