@@ -81,6 +81,11 @@ class DatasetManifest:
     def files(self) -> Mapping[str, Any]:
         return _mapping(self.data.get("files", {}))
 
+    def hash_of(self, name: str) -> str | None:
+        """SHA-256 that one of the data set's files must have; None where none is stated."""
+        stated = _mapping(self.files.get(name)).get("sha256")
+        return None if stated is None else str(stated)
+
     @property
     def groups(self) -> list[Mapping[str, Any]]:
         return list(self.data["groups"])

@@ -11,16 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
+from prefixbench.config.suffix import CacheMatchSemantics
 from prefixbench.core.blocks import longest_hit
 from prefixbench.core.errors import DatasetChangedError, ErrorContext, PrefixBenchError, Stage
-from prefixbench.core.records import CacheScope, RequestPlan
+from prefixbench.core.records import RequestPlan
 from prefixbench.dataset.block_walk import BlockWalk
-from prefixbench.dataset.layout import file_sha256
-from prefixbench.dataset.reader import DatasetReader
-from prefixbench.simulator.watermark import CACHE_OF, walk_watermarks
+from prefixbench.dataset.layout import DATA, METADATA, REPORT, file_sha256
+from prefixbench.dataset.manifest import DatasetManifest
+from prefixbench.dataset.plan_walk import (
+    cache_scope,
+    planned_walk,
+    sequential_walk,
+    warm_up_places,
+)
+from prefixbench.dataset.reader import DatasetReader, request_plan
+from prefixbench.simulator.watermark import CACHE_OF
 from prefixbench.workload.validate import validate_theoretical_hit_rate
 
 #: Prompts encoded again by `sample`, spread evenly over the data set.
@@ -109,11 +117,12 @@ def prove_dataset(
     verification = None
     try:
         rows = list(reader.metadata())
+        plans = list(map(request_plan, rows))
         checks += _check_rows(reader, rows)
-        checks.append(_check_walk(reader, rows))
+        checks.append(_check_walk(reader, rows, plans))
         checks += _check_report(reader, rows)
         if encode_rows is not None:
-            text_checks, verification = _check_texts(reader, rows, encode_rows, depth)
+            text_checks, verification = _check_texts(reader, plans, rows, encode_rows, depth)
             checks += text_checks
     except (PrefixBenchError, KeyError, TypeError, ValueError) as error:
         detail = error.message if isinstance(error, PrefixBenchError) else "a row lacks its keys"
@@ -124,15 +133,16 @@ def prove_dataset(
 
 
 def _check_files(reader: DatasetReader) -> Iterator[Check]:
-    for name, expected in reader.manifest.files.items():
+    for name in (DATA, METADATA, REPORT):
         path = reader.folder / name
+        expected = reader.manifest.hash_of(name)
         found = file_sha256(path) if path.is_file() else None
         detail = "as the manifest says"
         if found is None:
             detail = "missing"
-        elif found != expected["sha256"]:
+        elif found != expected:
             detail = "edited or reordered since it was written"
-        yield Check(name=f"hash of {name}", passed=found == expected["sha256"], detail=detail)
+        yield Check(name=f"hash of {name}", passed=found == expected is not None, detail=detail)
 
 
 def _check_rows(reader: DatasetReader, rows: list[dict[str, Any]]) -> Iterator[Check]:
@@ -171,16 +181,11 @@ _WALKED = (
 )
 
 
-def _check_walk(reader: DatasetReader, rows: list[dict[str, Any]]) -> Check:
+def _check_walk(
+    reader: DatasetReader, rows: list[dict[str, Any]], plans: Sequence[RequestPlan]
+) -> Check:
     """Walk the watermarks in the order on disk and compare every order-dependent field."""
-    manifest = reader.manifest
-    walk = walk_watermarks(
-        map(_plan_of, rows),
-        cache_scope(manifest.data),
-        hit_granularity=manifest.hit_granularity,
-        head_len=manifest.head_len,
-        warm=warm_depths(manifest.data),
-    )
+    walk = planned_walk(reader.manifest, plans)
     wrong = sum(
         any(getattr(outcome, name) != _walked_value(row, name) for name in _WALKED)
         for outcome, row in zip(walk, rows, strict=True)
@@ -191,30 +196,6 @@ def _check_walk(reader: DatasetReader, rows: list[dict[str, Any]]) -> Check:
 def _walked_value(row: Mapping[str, Any], name: str) -> int:
     """What the watermarks alone explain: accidental hits come on top of them."""
     return int(row[name]) - (row["accidental_hit_len"] if name == "expected_hit_len" else 0)
-
-
-def _plan_of(row: Mapping[str, Any]) -> RequestPlan:
-    return RequestPlan(
-        request_id=row["request_id"],
-        prefix_group_id=row["prefix_group_id"],
-        input_len=row["input_len"],
-        planned_prefix_len=row["planned_prefix_len"],
-        order_index=row["order_index"],
-        planned_dp_id=row["planned_dp_id"],
-        planned_instance_id=row["planned_instance_id"],
-    )
-
-
-def cache_scope(manifest: Mapping[str, Any]) -> CacheScope:
-    """How far a cached prefix reaches, as the data set was planned."""
-    return CacheScope(manifest["routing"]["cache_scope"])
-
-
-def warm_depths(manifest: Mapping[str, Any]) -> dict[str, int] | None:
-    """Tokens that a warm-up leaves cached of each group; None where the run starts cold."""
-    if not manifest["warmed"]:
-        return None
-    return {group["id"]: group["master_prefix_len"] for group in manifest["groups"]}
 
 
 def _check_report(reader: DatasetReader, rows: list[dict[str, Any]]) -> Iterator[Check]:
@@ -247,22 +228,24 @@ class _Counted:
 
 def _check_texts(
     reader: DatasetReader,
+    plans: Sequence[RequestPlan],
     rows: list[dict[str, Any]],
     encode_rows: EncodeRows,
     depth: VerifyDepth | None,
 ) -> tuple[list[Check], Verification]:
     if depth is None:
-        depth = VerifyDepth.FULL if len(rows) <= FULL_UP_TO else VerifyDepth.SAMPLE
-    chosen = chosen_places(len(rows), depth)
-    walk = _PlanWalk(reader.manifest.data) if depth is VerifyDepth.FULL else None
+        depth = VerifyDepth.FULL if len(plans) <= FULL_UP_TO else VerifyDepth.SAMPLE
+    chosen = chosen_places(len(plans), depth)
+    walk = _TextWalk(reader.manifest, plans, rows) if depth is VerifyDepth.FULL else None
     if walk is not None:
-        for data, row, ids in _encoded(reader, rows, encode_rows, _warm_up_places(reader, rows)):
-            walk.warm_up(data, row, ids)
+        warm_ups = warm_up_places(reader.manifest, plans)
+        for place, data, ids in _encoded(reader, encode_rows, warm_ups):
+            walk.warm_up(place, data, ids)
     mismatches = 0
-    for data, row, ids in _encoded(reader, rows, encode_rows, chosen):
-        mismatches += len(ids) != row["input_len"]
+    for place, data, ids in _encoded(reader, encode_rows, chosen):
+        mismatches += len(ids) != plans[place].input_len
         if walk is not None:
-            walk.serve(data, row, ids)
+            walk.serve(place, data, ids)
     verification = Verification(
         method=f"{depth}: encoded again from disk",
         prompts_checked=len(chosen),
@@ -271,7 +254,7 @@ def _check_texts(
     checks = [_counted("encoded lengths", mismatches, f"of {len(chosen)} prompts differ")]
     if walk is not None:
         checks.append(
-            _counted("block walk over the final ids", walk.wrong, "prompts hit otherwise")
+            _counted("block walk over the final ids", walk.wrong, "prompts share other blocks")
         )
     return checks, verification
 
@@ -287,60 +270,50 @@ def chosen_places(count: int, depth: VerifyDepth) -> list[int]:
 
 
 def _encoded(
-    reader: DatasetReader,
-    rows: list[dict[str, Any]],
-    encode_rows: EncodeRows,
-    chosen: Sequence[int],
-) -> Iterator[tuple[dict[str, Any], dict[str, Any], list[int]]]:
+    reader: DatasetReader, encode_rows: EncodeRows, chosen: Sequence[int]
+) -> Iterator[tuple[int, dict[str, Any], list[int]]]:
+    """Place, row of data.jsonl and ids of the chosen requests, in sending order."""
     wanted = set(chosen)
-    batch: list[tuple[dict[str, Any], dict[str, Any]]] = []
-
-    def flush() -> Iterator[tuple[dict[str, Any], dict[str, Any], list[int]]]:
-        ids = encode_rows([data for data, _ in batch])
-        yield from ((data, row, own) for (data, row), own in zip(batch, ids, strict=True))
-        batch.clear()
-
-    for place, (data, row) in enumerate(zip(reader.requests(), rows, strict=True)):
-        if place in wanted:
-            batch.append((data, row))
-        if len(batch) == _BATCH:
-            yield from flush()
-    if batch:
-        yield from flush()
+    picked = ((place, data) for place, data in enumerate(reader.requests()) if place in wanted)
+    while batch := list(islice(picked, _BATCH)):
+        ids = encode_rows([data for _, data in batch])
+        yield from ((place, data, own) for (place, data), own in zip(batch, ids, strict=True))
 
 
-class _PlanWalk:
-    """The block walk over a planned data set, warm-up included; counts requests that differ."""
+class _TextWalk:
+    """The block walk over the final ids, warm-up included; counts requests that are not as planned.
 
-    def __init__(self, manifest: Mapping[str, Any]) -> None:
+    Texts know nothing of concurrency or capacity, so the plan's sequential walk is what they must
+    show. Blocks that only other cache semantics would find are not found here.
+    """
+
+    def __init__(
+        self,
+        manifest: DatasetManifest,
+        plans: Sequence[RequestPlan],
+        rows: Sequence[Mapping[str, Any]],
+    ) -> None:
         self.wrong = 0
-        self._walk = BlockWalk(int(manifest["hit_granularity"]))
-        self._cache_of = CACHE_OF[cache_scope(manifest)]
+        self._plans = plans
+        self._walk = BlockWalk(manifest.hit_granularity)
+        self._cache_of = CACHE_OF[cache_scope(manifest.data)]
+        detection = manifest.data["suffix"]["collision_detection"]
+        is_chained = detection["cache_match_semantics"] == CacheMatchSemantics.CHAINED_PREFIX
+        self._shared = [
+            outcome.expected_hit_len + is_chained * row["accidental_hit_len"]
+            for outcome, row in zip(sequential_walk(manifest, plans), rows, strict=True)
+        ]
 
-    def warm_up(self, data: Mapping[str, Any], row: Mapping[str, Any], ids: Sequence[int]) -> None:
+    def warm_up(self, place: int, data: Mapping[str, Any], ids: Sequence[int]) -> None:
         """Store the planned prefix of a group's longest member."""
-        self._walk.store(self._root(data, row), ids[: row["planned_prefix_len"]])
+        self._walk.store(self._root(place, data), ids[: self._plans[place].planned_prefix_len])
 
-    def serve(self, data: Mapping[str, Any], row: Mapping[str, Any], ids: Sequence[int]) -> None:
-        found = self._walk.serve(self._root(data, row), ids)
-        self.wrong += found != row["expected_hit_len"]
+    def serve(self, place: int, data: Mapping[str, Any], ids: Sequence[int]) -> None:
+        found = self._walk.serve(self._root(place, data), ids)
+        self.wrong += found != self._shared[place]
 
-    def _root(self, data: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (self._cache_of(_plan_of(row)), data.get("model"), data.get("cache_salt"))
-
-
-def _warm_up_places(reader: DatasetReader, rows: list[dict[str, Any]]) -> list[int]:
-    """Where the longest planned prefix of each (cache, group) stands; none for a cold start."""
-    if warm_depths(reader.manifest.data) is None:
-        return []
-    cache_of = CACHE_OF[cache_scope(reader.manifest.data)]
-    longest: dict[tuple[Any, ...], int] = {}
-    for place, row in enumerate(rows):
-        domain = (cache_of(_plan_of(row)), row["prefix_group_id"])
-        best = longest.setdefault(domain, place)
-        if rows[best]["planned_prefix_len"] < row["planned_prefix_len"]:
-            longest[domain] = place
-    return list(longest.values())
+    def _root(self, place: int, data: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (self._cache_of(self._plans[place]), data.get("model"), data.get("cache_salt"))
 
 
 def _counted(name: str, wrong: int, what: str) -> Check:

@@ -71,8 +71,8 @@ class DatasetReader:
         (RFC 3.3.9).
         """
         self.check_complete()
-        for name, expected in self.manifest.files.items():
-            if file_sha256(self._existing(name)) != expected["sha256"]:
+        for name in (DATA, METADATA, REPORT):
+            if file_sha256(self._existing(name)) != self.manifest.hash_of(name):
                 raise self._changed(
                     f"{name} is not what the manifest describes: edited or reordered",
                     field=name,

@@ -15,7 +15,7 @@ from typing import Any
 
 from prefixbench.core.records import RequestPlan
 from prefixbench.core.tally import HitTally, total
-from prefixbench.dataset.proof import cache_scope, warm_depths
+from prefixbench.dataset.plan_walk import cache_scope, warm_up_places
 from prefixbench.dataset.reader import DatasetReader, request_plan
 from prefixbench.simulator.engine import Engine, StepOutcome
 from prefixbench.simulator.request import EngineRequest
@@ -61,20 +61,19 @@ class _Row:
         own = _run(_OWN_TOKENS, self.number, plan.planned_prefix_len, plan.input_len)
         return EngineRequest(
             plan.request_id,
-            TokenRuns([*self._prefix(plan.planned_prefix_len), own]),
+            TokenRuns([*self._prefix, own]),
             _run(_OUTPUTS, self.number, 0, plan.output_len),
             self.extra_key,
         )
 
-    def warm_up_request(self, depth: int) -> EngineRequest:
-        """The first `depth` tokens of the group, and a token that no request has there."""
+    def warm_up_request(self) -> EngineRequest:
+        """The planned prefix, and a token that no request has there."""
         filler = _run(_FILLERS, self.number, 0, 1)
-        return EngineRequest(
-            "warm-up", TokenRuns([*self._prefix(depth), filler]), filler, self.extra_key
-        )
+        return EngineRequest("warm-up", TokenRuns([*self._prefix, filler]), filler, self.extra_key)
 
-    def _prefix(self, prefix_len: int) -> tuple[range, range]:
-        master = _run(_MASTER_PREFIXES, self.group, self.head_len, prefix_len)
+    @property
+    def _prefix(self) -> tuple[range, range]:
+        master = _run(_MASTER_PREFIXES, self.group, self.head_len, self.plan.planned_prefix_len)
         return range(self.head_len), master
 
 
@@ -88,7 +87,8 @@ def rehearse(
     order = dataset.manifest.config["request_order"]
     rows = list(_rows(dataset, _Waits(order)))
     engines = {cache: make_engine() for cache in sorted({row.cache for row in rows})}
-    _warm_up(rows, engines, warm_depths(dataset.manifest.data) or {})
+    for place in warm_up_places(dataset.manifest, [row.plan for row in rows]):
+        _warm_up(rows[place], engines[rows[place].cache])
     loop = _ClosedLoop(
         rows, engines, concurrency, first_token_opens=order["preserve_group_dependency"]
     )
@@ -158,17 +158,10 @@ class _Waits:
         return latest if self.predecessor or self.leader else None
 
 
-def _warm_up(
-    rows: Sequence[_Row], engines: Mapping[Cache, Engine], depths: Mapping[str, int]
-) -> None:
-    """One request for each (cache, group), one after the other."""
-    for row in {(row.cache, row.group): row for row in rows}.values():
-        depth = depths.get(row.plan.prefix_group_id)
-        if depth is not None:
-            engine = engines[row.cache]
-            engine.submit(row.warm_up_request(depth))
-            while engine.has_work:
-                engine.step()
+def _warm_up(row: _Row, engine: Engine) -> None:
+    engine.submit(row.warm_up_request())
+    while engine.has_work:
+        engine.step()
 
 
 class _ClosedLoop:
