@@ -141,8 +141,8 @@ def notes_on(trace: IndexedTrace, block_size: int, ids: BlockIds | None) -> Iter
     repeated = trace.tree.repeated_ids() if ids is BlockIds.PREFIX else 0
     if repeated:
         yield (
-            f"{repeated:,} of the ids stand behind different parents, so they name contents, not prefixes;"
-            " they are told apart by their path"
+            f"{repeated:,} of the ids stand behind different parents, so they name contents,"
+            " not prefixes; they are told apart by their path"
         )
     too_many = sum(
         request.block_count > -(-request.input_len // block_size) for request in trace.requests
