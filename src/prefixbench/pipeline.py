@@ -8,8 +8,10 @@ configuration -> lengths, groups, order -> reachability -> prefixes      (worklo
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -233,27 +235,52 @@ def _failure_of(plan: Plan, report: dict[str, Any]) -> PrefixBenchError | None:
             hint="let planning.block_residual_calibration and nested_prefix at true, or run warmed",
         )
     return UnreachableTargetError(
-        _unreachable_message(report),
+        _unreachable_message(plan, report),
         context=context,
         hint=_unreachable_hint(report["suggestions"]),
     )
 
 
-def _unreachable_message(report: dict[str, Any]) -> str:
-    target = report["target_hit_ratio"]
-    least, most = report["min_reachable_hit_ratio"], report["max_reachable_hit_ratio"]
-    end = f"exceeds the reachable {most:.4f}" if target > most else f"is below {least:.4f}"
+def _unreachable_message(plan: Plan, report: dict[str, Any]) -> str:
     reasons = "; ".join(
         f"{reason['message']} (-{reason['cost_pp']:.1f} pp)"
         for reason in report["unreachable_reasons"][:3]
     )
-    return f"target hit ratio {target:.4f} {end}" + (f": {reasons}" if reasons else "")
+    return "; ".join(_out_of_reach(plan)) + (f": {reasons}" if reasons else "")
+
+
+def _out_of_reach(plan: Plan) -> Iterator[str]:
+    """Each target that no plan meets, with the end of the range it lies beyond."""
+    if plan.targets.by_group is None:
+        wanted, least, most = plan.targets.total, plan.range.least, plan.range.most
+        if not least <= wanted <= most:
+            end = plan.ratio(most if wanted > most else least)
+            yield f"target hit ratio {_beyond(plan.targets.ratio, end)}"
+        return
+    ranges = zip(plan.group_range.least.tolist(), plan.group_range.most.tolist(), strict=True)
+    for group, (wanted, (least, most)) in enumerate(
+        zip(plan.targets.by_group, ranges, strict=True)
+    ):
+        if not least <= wanted <= most:
+            end = plan.group_ratio(group, most if wanted > most else least) or Fraction(0)
+            target = (plan.targets.group_ratios or ())[group]
+            yield f"target of {plan.workload.group_ids[group]} {_beyond(target, end)}"
+
+
+def _beyond(target: Fraction, end: Fraction) -> str:
+    side = "exceeds the reachable" if target > end else "is below the least reachable"
+    return f"{float(target):.4f} {side} {float(end):.4f}"
 
 
 def _unreachable_hint(suggestions: Sequence[dict[str, Any]]) -> str:
     if not suggestions:
         return "no single change was found that reaches it; lower the target"
     return " or ".join(
-        f"{suggestion['sentence']} ({' '.join('--set ' + c for c in suggestion['change'])})"
+        f"{suggestion['sentence']} ({_as_options(suggestion['change'])})"
         for suggestion in suggestions[:3]
     )
+
+
+def _as_options(changes: Sequence[str]) -> str:
+    """Changes as a shell takes them."""
+    return " ".join(f"--set {shlex.quote(change)}" for change in changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -216,8 +217,32 @@ def test_an_unreachable_target_leaves_a_report_and_no_data(tmp_path: Path) -> No
     manifest = DatasetManifest.load(tmp_path / "out")
     assert manifest.status == "partial"
     assert manifest.data["error"]["code"] == caught.value.code
+    with pytest.raises(DatasetChangedError, match="partial: target hit ratio") as partial:
+        validate_dataset(tmp_path / "out")
+    assert partial.value.hint == caught.value.hint
     followed = generate(tmp_path / "ok", *changes, *report["suggestions"][0]["change"])
     assert followed["validation_status"] == "PASS"
+
+
+def test_an_unreachable_group_is_named_and_its_change_can_be_pasted(tmp_path: Path) -> None:
+    targets = "[{id: a, hit_ratio: 0.2}, {id: b, hit_ratio: 1}, {id: c, hit_ratio: 0.5}]"
+    with pytest.raises(UnreachableTargetError) as caught:
+        generate(
+            tmp_path / "out",
+            "target.hit_ratio=null",
+            "target.scope=per_group",
+            f"target.groups={targets}",
+        )
+    assert caught.value.message.startswith("target of b 1.0000 exceeds the reachable 0.8")
+    assert "target of a" not in caught.value.message
+    words = shlex.split(caught.value.hint)
+    given = next(word for word in words if word.startswith("target.groups="))
+    generate(
+        tmp_path / "ok",
+        "target.hit_ratio=null",
+        "target.scope=per_group",
+        given.removesuffix(")"),
+    )
 
 
 @pytest.mark.parametrize("on_failure", ["warn", "accept_with_warning"])

@@ -42,6 +42,11 @@ class DatasetManifest:
         return str(self.data["status"])
 
     @property
+    def failure(self) -> Mapping[str, Any]:
+        """The error that ended a partial data set; empty where none was caught."""
+        return _mapping(self.data.get("error"))
+
+    @property
     def seed(self) -> int:
         return int(self.data["seed"])
 

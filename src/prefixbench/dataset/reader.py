@@ -57,12 +57,14 @@ class DatasetReader:
 
     def check_complete(self) -> None:
         """Raise unless generation came to its end."""
-        if self.manifest.status != "complete":
-            raise self._changed(
-                "the data set is partial: its generation did not finish",
-                field="status",
-                hint="finish it with `prefixbench generate --resume`",
-            )
+        if self.manifest.status == "complete":
+            return
+        failure = self.manifest.failure
+        raise self._changed(
+            f"the data set is partial: {failure.get('message', 'its generation did not finish')}",
+            field="status",
+            hint=failure.get("hint", "finish it with `prefixbench generate --resume`"),
+        )
 
     def check_hashes(self) -> None:
         """Raise unless the data set is complete and every file has the manifest's hash.
