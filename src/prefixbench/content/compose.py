@@ -14,21 +14,27 @@ share the work.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
+from itertools import repeat
+from operator import add
 from typing import Any
 
 import numpy as np
+import orjson
 
 from prefixbench.content.draws import ContentLabels
+from prefixbench.content.layout import lay_unique_parts
 from prefixbench.content.master import Cut, MasterPrefix, lay_master
-from prefixbench.content.passages import Passages, choose_passages
+from prefixbench.content.passages import Passage, Passages, choose_passages
 from prefixbench.content.pool import Pool
-from prefixbench.content.recipes import ContentColumns, Recipe, RecipeTable, make_recipes
-from prefixbench.content.tape import Ids, Positions, Stretch, escape, join_ids
+from prefixbench.content.recipes import ContentColumns, Recipes, RecipeTable, make_recipes
+from prefixbench.content.tape import Ids, Positions, escape
 from prefixbench.content.template import Frame
 
 __all__ = ["Composer", "ContentColumns", "ContentLabels"]
+
+_BATCH = 256
 
 #: Bytes of master prefixes that a composer keeps; those beyond are laid anew when needed.
 MASTER_CACHE_BYTES = 64 << 20
@@ -61,10 +67,8 @@ class Composer:
             pool, self.passages, frame, columns, labels, self.retries
         )
         self._masters = _MasterShelf(self)
-        self._opening = escape(frame.opening)
         self._head = np.array(frame.head_ids, dtype=np.uint32)
         self._tail = np.array(frame.tail_ids, dtype=np.uint32)
-        self._latest = (0, self.recipes.recipe(0))
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -85,42 +89,39 @@ class Composer:
             retries=retries,
         )
 
+    def batch(self, requests: Positions) -> PromptBatch:
+        """Some prompts at once, in this order: far cheaper than one by one."""
+        return PromptBatch(self, self.recipes.of(requests))
+
+    def each_ids(self, requests: Positions) -> Iterator[Ids]:
+        """Whole sequences of many prompts, a batch of them in memory at a time."""
+        for start in range(0, len(requests), _BATCH):
+            yield from self.batch(requests[start : start + _BATCH]).ids()
+
     def prompt_ids(self, request: int) -> Ids:
         """The whole sequence the server sees, head and tail included."""
-        recipe = self._recipe(request)
-        shared = self._masters.of(recipe.group).ids[: recipe.prefix]
-        unique = join_ids(self._unique_part(recipe))
-        return np.concatenate([self._head, shared, unique, self._tail])
+        return self.batch(np.array([request])).ids()[0]
 
     def prompt_json(self, request: int) -> bytes:
         """The text to send (a prompt, or the content of a message), JSON-escaped, unquoted."""
-        recipe = self._recipe(request)
-        master = self._masters.of(recipe.group)
-        shared = master.view[: master.cuts[recipe.prefix].text_bytes]
-        unique = [stretch.text for stretch in self._unique_part(recipe)]
-        return b"".join([self._opening, shared, *unique])
+        (parts,) = self.batch(np.array([request])).texts()
+        return b"".join(parts)
 
     def prefix_chars(self, request: int) -> int:
         """Characters of the text to send that hold the planned prefix."""
-        return len(self.frame.opening) + self._cut(self._recipe(request)).characters
+        return self.batch(np.array([request])).prefix_chars()[0]
 
     def sample_ids(self, request: int) -> list[int]:
         """Rows of the corpora that this prompt holds a part of, in order."""
-        return [*self.prefix_sample_ids(request), *self.suffix_sample_ids(request)]
+        return _numbers(self.batch(np.array([request])).sample_ids())
 
     def prefix_sample_ids(self, request: int) -> list[int]:
         """Rows of the corpora in the planned prefix."""
-        recipe, passage = self._recipe(request), self.passages.prefix
-        cut = self._cut(recipe)
-        begin = int(passage.ring.sample_position(self.recipes.masters[recipe.group].sample))
-        opened = passage.opening.rows_in(0, cut.opening_stop) if passage.opening else []
-        return opened + passage.ring.rows_in(begin, cut.ring_stop)
+        return _numbers(self.batch(np.array([request])).prefix_rows())
 
     def suffix_sample_ids(self, request: int) -> list[int]:
         """Rows of the corpora in the natural suffix."""
-        recipe, passage = self._recipe(request), self.passages.suffix
-        opened = passage.opening.rows_in(0, recipe.opening_stop) if passage.opening else []
-        return opened + passage.ring.rows_in(recipe.ring_start, recipe.ring_stop)
+        return _numbers(self.batch(np.array([request])).suffix_rows())
 
     def master_ids(self, group: int) -> Ids:
         """Head and master prefix of a group, as far as its longest planned prefix."""
@@ -150,24 +151,87 @@ class Composer:
         )
         return [np.unique(prefix[members]) for members in np.split(order, bounds)]
 
-    def _cut(self, recipe: Recipe) -> Cut:
-        return self._masters.of(recipe.group).cuts[recipe.prefix]
+    @property
+    def tail_ids(self) -> Ids:
+        return self._tail
 
-    def _unique_part(self, recipe: Recipe) -> list[Stretch]:
-        words, passage = self.pool.words, self.passages.suffix
-        numbers = (recipe.first_marker, recipe.second_marker)[: recipe.marker_count]
-        stretches = [words.request_markers.stretch(number, number + 1) for number in numbers]
-        stretches += words.fillers.run(recipe.filler_start, recipe.filler_count)
-        if passage.opening is not None:
-            stretches += passage.opening.stretches(0, recipe.opening_stop)
-        stretches += passage.ring.stretches(recipe.ring_start, recipe.ring_stop)
-        after = recipe.filler_start + recipe.filler_count
-        return stretches + words.fillers.run(after, recipe.last_filler_count)
+    def master_and_cut(self, group: int, prefix: int) -> tuple[MasterPrefix, Cut]:
+        """The master prefix of a group and where a prefix of so many content tokens ends in it."""
+        master = self._masters.of(group)
+        return master, master.cuts[prefix]
 
-    def _recipe(self, request: int) -> Recipe:
-        if self._latest[0] != request:
-            self._latest = (request, self.recipes.recipe(request))
-        return self._latest[1]
+
+class PromptBatch:
+    """Prompts of a composer, as lists in the order in which they were asked for."""
+
+    def __init__(self, composer: Composer, recipes: Recipes) -> None:
+        self._composer = composer
+        self._recipes = recipes
+        self._slots = lay_unique_parts(recipes, composer.pool.words, composer.passages.suffix)
+
+    def texts(self) -> list[tuple[bytes | memoryview, ...]]:
+        """Texts to send, JSON-escaped, unquoted, each in parts that are to be joined."""
+        opening = escape(self._composer.frame.opening)
+        shared = [master.view[: cut.text_bytes] for master, cut in self._cuts]
+        unique = [slot.texts() for slot in self._slots]
+        return list(zip(repeat(opening, len(shared)), shared, *unique, strict=True))
+
+    def ids(self) -> list[Ids]:
+        """Whole sequences as the server sees them, head and tail included."""
+        composer = self._composer
+        head, tail = composer.head_ids, composer.tail_ids
+        masters = [master.ids for master, _ in self._cuts]
+        lengths = self._recipes.prefix.tolist()
+        shared = [ids[:length] for ids, length in zip(masters, lengths, strict=True)]
+        unique = [slot.ids() for slot in self._slots]
+        return [np.concatenate([head, *own, tail]) for own in zip(shared, *unique, strict=True)]
+
+    def prefix_chars(self) -> list[int]:
+        """Characters of each text that hold the planned prefix."""
+        opening = len(self._composer.frame.opening)
+        return [opening + cut.characters for _, cut in self._cuts]
+
+    def sample_ids(self) -> list[bytes]:
+        """Rows of the corpora that each prompt holds a part of, as JSON lists."""
+        both = zip(self.prefix_rows(), self.suffix_rows(), strict=True)
+        return [b"[%b]" % (prefix + suffix)[:-1] for prefix, suffix in both]
+
+    def prefix_rows(self) -> list[bytes]:
+        """Rows in each planned prefix: JSON numbers, each with a comma behind it."""
+        cuts = [cut for _, cut in self._cuts]
+        return self._rows(
+            self._composer.passages.prefix,
+            np.array([cut.opening_stop for cut in cuts]),
+            np.array([master.cuts[0].ring_stop for master, _ in self._cuts]),
+            np.array([cut.ring_stop for cut in cuts]),
+        )
+
+    def suffix_rows(self) -> list[bytes]:
+        """Rows in each natural suffix, likewise."""
+        own = self._recipes
+        passage = self._composer.passages.suffix
+        return self._rows(passage, own.opening_stop, own.ring_start, own.ring_stop)
+
+    @staticmethod
+    def _rows(
+        passage: Passage, opened: Positions, starts: Positions, stops: Positions
+    ) -> list[bytes]:
+        rows = passage.ring.rows_in(starts, stops)
+        if passage.opening is None:
+            return rows
+        return list(map(add, passage.opening.rows_in(np.zeros_like(opened), opened), rows))
+
+    @cached_property
+    def _cuts(self) -> list[tuple[MasterPrefix, Cut]]:
+        own = self._recipes
+        find = self._composer.master_and_cut
+        return list(map(find, own.group.tolist(), own.prefix.tolist()))
+
+
+def _numbers(rows: list[bytes]) -> list[int]:
+    """The JSON numbers of the first prompt."""
+    numbers: list[int] = orjson.loads(b"[%b]" % rows[0].strip(b"[,]"))
+    return numbers
 
 
 class _MasterShelf:

@@ -97,7 +97,7 @@ def lay_master(
 
 def _lead(draw: MasterDraw, words: Words) -> list[Stretch]:
     """Markers and first fillers, one token a stretch."""
-    markers = [words.group_markers.stretch(number, number + 1) for number in draw.markers]
+    markers = [words.group_markers.piece(number) for number in draw.markers]
     fillers = [words.fillers.run(draw.filler_start + place, 1)[0] for place in range(LEAD_FILLERS)]
     return markers + fillers
 

@@ -78,23 +78,24 @@ class ContentColumns:
             )
 
 
-class Recipe(NamedTuple):
-    """What one prompt is joined from: numbers of tapes' pieces, and lengths in tokens.
+class Recipes(NamedTuple):
+    """What some prompts are joined from, one array entry a prompt: numbers of tapes' pieces, and
+    lengths in tokens.
 
     `prefix` counts content tokens of the group's master prefix.
     """
 
-    group: int
-    prefix: int
-    marker_count: int
-    first_marker: int
-    second_marker: int
-    filler_start: int
-    filler_count: int
-    opening_stop: int
-    ring_start: int
-    ring_stop: int
-    last_filler_count: int
+    group: Positions
+    prefix: Positions
+    marker_count: Positions
+    first_marker: Positions
+    second_marker: Positions
+    filler_start: Positions
+    filler_count: Positions
+    opening_stop: Positions
+    ring_start: Positions
+    ring_stop: Positions
+    last_filler_count: Positions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,12 +106,13 @@ class RecipeTable:
     exhausted: Flags
     masters: list[MasterDraw]
 
-    def recipe(self, request: int) -> Recipe:
-        return Recipe._make(self.rows[request].tolist())
+    def of(self, requests: Positions) -> Recipes:
+        """The recipes of these requests, in this order."""
+        return Recipes._make(self.rows[requests].T.astype(np.int64))
 
     def column(self, field: str) -> npt.NDArray[np.int32]:
         """One field of all recipes."""
-        return self.rows[:, Recipe._fields.index(field)]
+        return self.rows[:, Recipes._fields.index(field)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +164,7 @@ def _rows(
     divergences: Divergences,
     layout: SuffixLayout,
 ) -> npt.NDArray[np.int32]:
-    """In the order of the fields of `Recipe`."""
+    """In the order of the fields of `Recipes`."""
     columns = (
         group,
         prefix,

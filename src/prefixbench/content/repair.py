@@ -143,16 +143,16 @@ def _equal_blocks(
     """Judge requests by the ids of their first block, in the order of their numbers."""
     found: dict[int, int | None] = {}
     columns = composer.columns
-    numbering = numberings(
-        columns.group, columns.planned_prefix_len > composer.frame.head_len
-    ).tolist()
+    prefix_len = columns.planned_prefix_len
+    numbering = numberings(columns.group, prefix_len > composer.frame.head_len).tolist()
     registries: dict[int, _FirstBlocks] = {}
-    for request in requests.tolist():
+    pairs = zip(requests.tolist(), composer.each_ids(requests), strict=True)
+    for request, tokens in pairs:
         name = numbering[request]
         if name not in registries:
             master = composer.master_ids(name) if name >= 0 else composer.head_ids
             registries[name] = _FirstBlocks(block_size, master)
-        registries[name].judge(request, composer, found)
+        registries[name].judge(request, tokens, int(prefix_len[request]), found)
     return found
 
 
@@ -163,9 +163,7 @@ class _FirstBlocks:
         self._registry = BlockRegistry(block_size, master, window_capacity=2)
         self._owners: dict[int, int] = {}
 
-    def judge(self, request: int, composer: Composer, found: dict[int, int | None]) -> None:
-        tokens = composer.prompt_ids(request)
-        prefix = int(composer.columns.planned_prefix_len[request])
+    def judge(self, request: int, tokens: Ids, prefix: int, found: dict[int, int | None]) -> None:
         block = self._registry.first_block(tokens, prefix)
         if block is None:
             return
@@ -272,12 +270,13 @@ def _diagnose(
     is_chained = config.cache_match_semantics is CacheMatchSemantics.CHAINED_PREFIX
     step = -(-len(composer) // DIAGNOSED_REQUESTS) if is_chained and len(composer) else 1
     registry = BlockRegistry(block_size)
-    requests = range(0, len(composer), step)
+    requests = np.arange(0, len(composer), step)
+    starts = composer.columns.planned_prefix_len[requests] // block_size
     repeated = 0
     accidental = {}
-    for request in requests:
-        start = int(composer.columns.planned_prefix_len[request]) // block_size
-        found, hit = repeats_behind(composer.prompt_ids(request), start, registry, config)
+    pairs = zip(requests.tolist(), starts.tolist(), composer.each_ids(requests), strict=True)
+    for request, start, tokens in pairs:
+        found, hit = repeats_behind(tokens, start, registry, config)
         repeated += found
         accidental[request] = hit
     return len(requests), repeated, accidental

@@ -14,7 +14,6 @@ so that what surrounds a stretch only ever meets word boundaries.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -93,11 +92,15 @@ class TextRing:
         around = self._entry_len(start) + self._exit_len(stop)
         return np.where(inside > 0, inside + around, 0)
 
+    def starts_line(self, position: Any) -> Any:
+        """Whether the boundary at an unrolled position is a line boundary. Ints or arrays."""
+        return self.line_starts[position % len(self)]
+
     def _entry_len(self, position: Any) -> Any:
-        return np.where(self.line_starts[position % len(self)], len(self.entry.ids), 0)
+        return np.where(self.starts_line(position), len(self.entry.ids), 0)
 
     def _exit_len(self, position: Any) -> Any:
-        return np.where(self.line_starts[position % len(self)], len(self.exit.ids), 0)
+        return np.where(self.starts_line(position), len(self.exit.ids), 0)
 
     def first_sample_from(self, tokens: Any) -> Any:
         """The first unrolled sample that begins at or behind so many unrolled tokens."""
@@ -116,27 +119,40 @@ class TextRing:
             return []
         size = self.tape.size
         stretches = self.tape.run(start, stop - start)
-        if self._starts_line(start % size):
-            stretches.insert(0, self.entry.stretch(0, 1))
-        if self._starts_line(stop % size):
-            stretches.append(self.exit.stretch(0, 1))
+        if self._line_start_at(start % size):
+            stretches.insert(0, self.entry.piece(0))
+        if self._line_start_at(stop % size):
+            stretches.append(self.exit.piece(0))
         return stretches
 
-    def rows_in(self, start: int, stop: int) -> list[int]:
-        """Rows of the corpus that a stretch touches, in order; again if it comes there again."""
-        rows: list[int] = []
-        starts, ids = self._sample_lists
-        for _, first, last in self.tape.run(start, stop - start):
-            low = bisect_right(starts, first) - 1
-            rows += ids[low : bisect_left(starts, last, low)]
-        return rows
+    def rows_in(self, starts: Positions, stops: Positions) -> list[bytes]:
+        """Rows of the corpus that stretches touch, in order; again if one comes there again.
+
+        JSON numbers, each with a comma behind it, since prompts name dozens of rows.
+        """
+        rows, _ = self._sample_rows
+        first, last = self._row_bounds(starts)[0], self._row_bounds(stops - 1)[1]
+        bounds = zip(first.tolist(), np.where(stops > starts, last, first).tolist(), strict=True)
+        turn = len(rows)
+        return [
+            rows[low:high] if high <= turn else _unrolled(rows, low, high) for low, high in bounds
+        ]
+
+    def _row_bounds(self, positions: Positions) -> tuple[Positions, Positions]:
+        """Where the rows of the samples at unrolled positions begin and end, unrolled too."""
+        rows, row_at = self._sample_rows
+        turns, atoms = np.divmod(positions, len(self))
+        samples = np.searchsorted(self.sample_starts, atoms, side="right") - 1
+        return turns * len(rows) + row_at[samples], turns * len(rows) + row_at[samples + 1]
 
     @cached_property
-    def _sample_lists(self) -> tuple[list[int], list[int]]:
-        return self.sample_starts.tolist(), self.sample_ids.tolist()
+    def _sample_rows(self) -> tuple[bytes, Positions]:
+        """Rows of the samples as text, and where each begins there."""
+        words = [b"%d," % row for row in self.sample_ids.tolist()]
+        return b"".join(words), offsets_of([len(word) for word in words])
 
     @cached_property
-    def _starts_line(self) -> Callable[[int], int]:
+    def _line_start_at(self) -> Callable[[int], int]:
         """As `line_starts`, one atom at a time; a bytes object answers faster than an array."""
         return self.line_starts.tobytes().__getitem__
 
@@ -159,6 +175,12 @@ class TextRing:
             entry=self.entry,
             exit=self.exit,
         )
+
+
+def _unrolled(text: bytes, start: int, stop: int) -> bytes:
+    """Text [start, stop) of endless repeats of a text."""
+    turns, start = divmod(start, len(text))
+    return (text * (stop // len(text) - turns + 1))[start : stop - turns * len(text)]
 
 
 def _ranges(starts: Positions, samples: Sequence[int] | Positions) -> Positions:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -58,50 +58,42 @@ class Tape:
         """The text and `byte_at` as buffers: single places come faster than out of an array."""
         return memoryview(self.text), self.byte_at.data
 
-    def stretch(self, start: int, stop: int) -> Stretch:
-        return Stretch(self, start, stop)
+    def piece(self, number: int) -> Stretch:
+        """One piece."""
+        return self, number, number + 1
 
     def run(self, start: int, count: int) -> list[Stretch]:
         """`count` pieces from `start` on; behind the end the tape begins anew."""
         size = self.size
         start %= size
         if 0 < count <= size - start:
-            return [Stretch(self, start, start + count)]
+            return [(self, start, start + count)]
         stretches = []
         while count > 0:
             stop = min(start + count, size)
-            stretches.append(Stretch(self, start, stop))
+            stretches.append((self, start, stop))
             count -= stop - start
             start = 0
         return stretches
 
 
-class Stretch(NamedTuple):
-    """Pieces [start, stop) of a tape."""
-
-    tape: Tape
-    start: int
-    stop: int
-
-    @property
-    def ids(self) -> Ids:
-        tape, start, stop = self
-        return tape.ids[tape.token_at[start] : tape.token_at[stop]]
-
-    @property
-    def text(self) -> memoryview:
-        tape, start, stop = self
-        text, byte_at = tape.text_view
-        return text[byte_at[start] : byte_at[stop]]
+#: Pieces [start, stop) of a tape; a plain tuple, since every prompt is made of several.
+Stretch: TypeAlias = tuple[Tape, int, int]
 
 
 def join_text(stretches: Iterable[Stretch]) -> bytes:
     """JSON-escaped text, without quotes."""
-    return b"".join([stretch.text for stretch in stretches])
+    views = (
+        memoryview(tape.text)[tape.byte_at[start] : tape.byte_at[stop]]
+        for tape, start, stop in stretches
+    )
+    return b"".join(views)
 
 
 def join_ids(stretches: Iterable[Stretch]) -> Ids:
-    parts = [stretch.ids for stretch in stretches]
+    parts = [
+        tape.ids[tape.token_at[start] : tape.token_at[stop]] for tape, start, stop in stretches
+    ]
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
 
 

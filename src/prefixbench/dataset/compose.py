@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import chain
 
 import orjson
 from loky import ProcessPoolExecutor
 
-from prefixbench.config.dataset import PromptFormat
-from prefixbench.core.records import RequestOutcome, RequestPlan
+from prefixbench.content.compose import PromptBatch
 from prefixbench.dataset.collisions import ComposedPlan
-from prefixbench.dataset.layout import row
+from prefixbench.dataset.members import Parts, prompt_members, recipe_members
+from prefixbench.dataset.rows import metadata_lines
 from prefixbench.dataset.writer import CHUNK_ROWS, RowChunk
+from prefixbench.workload.columns import IntArray
+from prefixbench.workload.lengths import request_id
 from prefixbench.workload.planner import Plan
-from prefixbench.workload.rows import request_outcomes, request_plans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,26 +36,38 @@ class ChunkComposer:
     def chunk(self, number: int) -> RowChunk:
         start = number * CHUNK_ROWS
         stop = min(start + CHUNK_ROWS, self.plan.workload.request_count)
-        rows = self.plan.order[start:stop].tolist()
-        plans = list(request_plans(self.plan, start, stop))
-        outcomes = request_outcomes(self.plan, start, stop)
-        data = b"".join(map(self._data_line, rows, plans))
-        metadata = b"".join(map(self._metadata_line, rows, plans, outcomes))
+        requests = self.plan.order[start:stop]
+        batch = self.composed.composer.batch(requests)
+        lines = zip(
+            self._begins(requests),
+            self._prompts(requests, batch),
+            self._ends(requests),
+            strict=True,
+        )
+        data = b"".join(chain.from_iterable(chain.from_iterable(lines)))
+        metadata = metadata_lines(self.plan, self.composed, batch, start, stop)
         return RowChunk(data=data, metadata=metadata)
 
-    def _data_line(self, request: int, planned: RequestPlan) -> bytes:
-        """One line of data.jsonl; the prompt is spliced in, since the pool holds it escaped."""
-        options: dict[str, Any] = {"max_tokens": planned.output_len}
-        group = self._group_options.get(planned.prefix_group_id)
-        if group:
-            options |= group
-        head = orjson.dumps({"request_id": planned.request_id})[:-1]
-        return head + b"," + self._prompt(request) + b"," + row(options)[1:]
+    def _begins(self, requests: IntArray) -> Iterator[tuple[bytes]]:
+        """The start of each line, up to the member that holds the prompt."""
+        return (
+            (b'{"request_id":"%b",' % request_id(request).encode(),)
+            for request in requests.tolist()
+        )
+
+    def _ends(self, requests: IntArray) -> Iterator[tuple[bytes]]:
+        """The members behind the prompt, and the end of each line."""
+        workload, of_group = self.plan.workload, self._group_options
+        lengths, groups = workload.output_len[requests], workload.group[requests]
+        return (
+            (b',"max_tokens":%d%b}\n' % (length, of_group[group]),)
+            for length, group in zip(lengths.tolist(), groups.tolist(), strict=True)
+        )
 
     @cached_property
-    def _group_options(self) -> dict[str, dict[str, str]]:
-        """Model and cache salt of the groups that have them."""
-        return {
+    def _group_options(self) -> list[bytes]:
+        """Model and cache salt of the groups that have them, as members of a row."""
+        options = {
             group.id: {
                 key: value
                 for key, value in (("model", group.model), ("cache_salt", group.cache_salt))
@@ -63,51 +75,16 @@ class ChunkComposer:
             }
             for group in self.plan.config.prefix.groups
         }
+        members = (options.get(name) for name in self.plan.workload.group_ids)
+        return [b"," + orjson.dumps(given)[1:-1] if given else b"" for given in members]
 
-    def _prompt(self, request: int) -> bytes:
-        """The member of the row that holds the prompt, or in its stead the recipe."""
-        config, composer = self.plan.config, self.composed.composer
+    def _prompts(self, requests: IntArray, batch: PromptBatch) -> Iterable[Parts]:
+        """The member of each line that holds the prompt, or in its stead the recipe, in parts."""
+        config = self.plan.config
         if not config.save_prompts:
-            digest = hashlib.sha256(composer.prompt_json(request)).hexdigest()
-            recipe = {"request": request, "retry": int(composer.retries[request])}
-            return orjson.dumps({"recipe": recipe, "prompt_sha256": digest})[1:-1]
-        match config.prompt_format:
-            case PromptFormat.TOKEN_IDS:
-                ids = composer.prompt_ids(request).tolist()
-                return b'"prompt_token_ids":' + orjson.dumps(ids)
-            case PromptFormat.CHAT:
-                content = composer.prompt_json(request)
-                return b'"messages":[{"role":"user","content":"' + content + b'"}]'
-            case PromptFormat.TEXT:
-                return b'"prompt":"' + composer.prompt_json(request) + b'"'
-
-    def _metadata_line(self, request: int, planned: RequestPlan, outcome: RequestOutcome) -> bytes:
-        composer = self.composed.composer
-        accidental = self.composed.accidental_hits.get(request, 0)
-        hit_len = outcome.expected_hit_len + accidental
-        return row(
-            {
-                "request_id": planned.request_id,
-                "prefix_group_id": planned.prefix_group_id,
-                "order_index": planned.order_index,
-                "input_len": planned.input_len,
-                "output_len": planned.output_len,
-                "planned_prefix_len": planned.planned_prefix_len,
-                "cached_watermark_before": outcome.cached_watermark_before,
-                "expected_hit_len": hit_len,
-                "expected_head_hit_len": outcome.expected_head_hit_len,
-                "expected_hit_ratio": hit_len / planned.input_len,
-                "cached_watermark_after": outcome.cached_watermark_after,
-                "divergence_len": planned.divergence_len,
-                "suffix_len": planned.suffix_len,
-                "planned_dp_id": planned.planned_dp_id,
-                "planned_instance_id": planned.planned_instance_id,
-                "collision_status": self.composed.status_of(request),
-                "accidental_hit_len": accidental,
-                "sample_ids": composer.sample_ids(request),
-                "prefix_chars": composer.prefix_chars(request),
-            }
-        )
+            retries = self.composed.composer.retries[requests]
+            return recipe_members(requests, retries, batch, config.prompt_format)
+        return prompt_members(batch, config.prompt_format)
 
 
 def compose_chunks(chunks: ChunkComposer, *, first: int, workers: int) -> Iterator[RowChunk]:
