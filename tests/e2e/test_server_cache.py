@@ -69,6 +69,22 @@ async def test_counters_move_by_what_the_answers_say() -> None:
         assert await client.metric("vllm:external_prefix_cache_queries_total") == 0
 
 
+async def test_a_tier_below_the_device_is_counted_apart_and_told_to_the_client() -> None:
+    """Queries of the external cache are what the device had not, and no token is found twice."""
+    async with served(profile="lmcache", capacity_blocks=64) as client:
+        prompt, other = token_prompt(600), token_prompt(1000, 5000)
+        # On the device 16 tokens are left of the first prompt; two chunks of 256 are below.
+        assert [await client.cached(each) for each in (prompt, other, prompt)] == [0, 0, 512]
+        assert await client.metric("vllm:prefix_cache_hits_total") == 16
+        assert await client.metric("vllm:external_prefix_cache_hits_total") == 512 - 16
+        assert await client.metric("vllm:external_prefix_cache_queries_total") == 2200 - 16
+        assert await client.metric("vllm:prompt_tokens_cached_total") == 512
+        by_source = "vllm:prompt_tokens_by_source_total"
+        assert await client.metric(by_source) == 2200
+        assert await client.metric(by_source, source="local_cache_hit") == 16
+        assert await client.metric(by_source, source="external_kv_transfer") == 496
+
+
 async def test_each_of_n_choices_looks_up_the_whole_prompt() -> None:
     async with served() as client:
         answer = await client.complete(token_prompt(641), n=4)

@@ -33,6 +33,9 @@ def test_a_match_is_the_longest_common_prefix_in_whole_pages(
         here = [known for known, name in stored if name == namespace]
         longest = max((common_len(tokens, known) for known in here), default=0)
         expected = min(longest, len(tokens) // page * page) // page * page
+        nodes = [(node.touched, len(node.tokens)) for node in tree.nodes()]
+        assert tree.shared_len(token_array(tokens), namespace) == expected
+        assert [(node.touched, len(node.tokens)) for node in tree.nodes()] == nodes
         if is_insert:
             assert tree.insert(token_array(tokens), namespace) == expected
             stored.append((tokens[: len(tokens) // page * page], namespace))

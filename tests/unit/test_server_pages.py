@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from prefixbench.server.balance import RankLoad
 from prefixbench.server.counters import FinishedReason, RankCounters
 from prefixbench.server.dialects import imitated_version, parse_version
 from prefixbench.server.families import RankState, ServerState
 from prefixbench.server.metrics_page import render_metrics
 from prefixbench.simulator.profile import get_profile
+from prefixbench.simulator.routing import RankLoad
 
 CONFIG: Mapping[str, str] = {
     "block_size": "16",

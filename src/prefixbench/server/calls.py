@@ -9,10 +9,10 @@ from itertools import count
 
 from prefixbench.server.answers import Usage
 from prefixbench.server.api_error import ApiError
-from prefixbench.server.balance import Balancer
 from prefixbench.server.driver import Generation, RankDriver, Token, TokenQueue
 from prefixbench.server.speaker import Speaker
 from prefixbench.simulator.request import EngineRequest
+from prefixbench.simulator.routing import Arrival, LeastLoaded
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Ranks:
     def __init__(self, drivers: Sequence[RankDriver], speaker: Speaker) -> None:
         self._drivers = tuple(drivers)
         self._speaker = speaker
-        self._balancer = Balancer()
+        self._router = LeastLoaded()
         self._numbers = count()
 
     def start(self, job: Job) -> Call:
@@ -87,7 +87,8 @@ class Ranks:
         call = Call(call_id=f"{next(self._numbers):012x}", n=job.n)
         try:
             for choice in job.choices:
-                driver, generation = self._pick(job), self._generation(call, job, choice)
+                generation = self._generation(call, job, choice)
+                driver = self._pick(generation.request, job.pinned_rank)
                 driver.submit(generation)
                 call.sequences.append((driver, generation))
         except ApiError:
@@ -108,7 +109,8 @@ class Ranks:
             request=request, choice=choice, arrived_ns=job.arrived_ns, queue=call.queue
         )
 
-    def _pick(self, job: Job) -> RankDriver:
-        if job.pinned_rank is not None:
-            return self._drivers[job.pinned_rank]
-        return self._drivers[self._balancer.pick([driver.load() for driver in self._drivers])]
+    def _pick(self, request: EngineRequest, pinned_rank: int | None) -> RankDriver:
+        if pinned_rank is not None:
+            return self._drivers[pinned_rank]
+        loads = [driver.load() for driver in self._drivers]
+        return self._drivers[self._router.pick(Arrival(request), loads)]

@@ -60,15 +60,20 @@ class Histogram:
 class RankCounters:
     """Counters of one rank; a new object is what a restart leaves.
 
-    `queries` and `hits` are tokens. `prompt_tokens` and `cached_tokens` are counted when the
-    first token of a request comes out, so an aborted request may be in the former pair alone.
+    `queries` and `hits` are tokens, `external_*` those of the tiers below. `prompt_tokens`,
+    `cached_tokens` and `loaded_tokens` (the part of the cached ones that came from below) are
+    counted when the first token of a request comes out, so an aborted request may be in the former
+    ones alone.
     """
 
     started_s: float
     queries: int = 0
     hits: int = 0
+    external_queries: int = 0
+    external_hits: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    loaded_tokens: int = 0
     generation_tokens: int = 0
     preemptions: int = 0
     finished: dict[FinishedReason, int] = field(

@@ -1,8 +1,8 @@
 """Which families an engine's metrics page has: one table a dialect.
 
 The names, labels and meanings of `vllm` are vLLM's from 0.9.2 on, with the versions that have
-them (metrics-adapters.md sections 2 to 4; executed 0.32, the others read). Without a connector
-the external families stay 0.
+them (metrics-adapters.md sections 2 to 4; executed 0.32, the others read). The
+external families count what a profile has below the device, and stay 0 where that is nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,6 @@ from prefixbench.server.families import (
 from prefixbench.simulator.profile import EngineProfile
 
 
-def _always_zero(_: RankCounters) -> list[Row]:
-    return [Row(0)]
-
-
 def _finished(counters: RankCounters) -> list[Row]:
     return [Row(count, (reason,)) for reason, count in counters.finished.items()]
 
@@ -34,15 +30,16 @@ def _finished(counters: RankCounters) -> list[Row]:
 def _prompt_tokens_by_source(counters: RankCounters) -> list[Row]:
     return [
         Row(counters.prompt_tokens - counters.cached_tokens, ("local_compute",)),
-        Row(counters.cached_tokens, ("local_cache_hit",)),
-        Row(0, ("external_kv_transfer",)),
+        Row(counters.cached_tokens - counters.loaded_tokens, ("local_cache_hit",)),
+        Row(counters.loaded_tokens, ("external_kv_transfer",)),
     ]
 
 
 def _cached_tokens_by_source(counters: RankCounters) -> list[Row]:
     return [
         Row(counters.hits, ("device",)),
-        *(Row(0, (source,)) for source in ("host", "p2p", "disk", "external_unspecified")),
+        *(Row(0, (source,)) for source in ("host", "p2p", "disk")),
+        Row(counters.external_hits, ("external_unspecified",)),
     ]
 
 
@@ -98,13 +95,13 @@ VLLM: tuple[Family, ...] = (
         name="vllm:external_prefix_cache_queries",
         help="Tokens looked up in the external cache.",
         since=(0, 11, 2),
-        rows=_always_zero,
+        rows=lambda counters: [Row(counters.external_queries)],
     ),
     CounterFamily(
         name="vllm:external_prefix_cache_hits",
         help="Tokens found in the external cache.",
         since=(0, 11, 2),
-        rows=_always_zero,
+        rows=lambda counters: [Row(counters.external_hits)],
     ),
     CounterFamily(
         name="vllm:num_preemptions",

@@ -15,10 +15,10 @@ from prefixbench.core.clock import Clock
 from prefixbench.core.errors import LengthError
 from prefixbench.core.log import event, raised_at
 from prefixbench.server.api_error import ApiError
-from prefixbench.server.balance import RankLoad
 from prefixbench.server.counters import FinishedReason, RankCounters
 from prefixbench.simulator.engine import Engine, StepOutcome
 from prefixbench.simulator.request import EngineRequest
+from prefixbench.simulator.routing import RankLoad
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class Generation:
     arrived_ns: int
     queue: TokenQueue
     cached_tokens: int | None = None
+    loaded_tokens: int = 0
     produced: int = 0
     latest_token_ns: int = 0
 
@@ -153,13 +154,17 @@ class RankDriver:
     def _step(self) -> StepOutcome:
         """Let the engine do a step and count what was looked up and pushed back."""
         stats, counters = self._engine.stats(), self.counters
-        queries_before, hits_before = stats.queries, stats.hits
+        before, below_before = stats.tokens, stats.below
         outcome = self._engine.step()
-        counters.queries += stats.queries - queries_before
-        counters.hits += stats.hits - hits_before
+        counters.queries += stats.queries - before.queries
+        counters.hits += stats.hits - before.hits
+        counters.external_queries += stats.below.queries - below_before.queries
+        counters.external_hits += stats.below.hits - below_before.hits
         counters.preemptions += len(outcome.preempted)
         for request_id, hit_len in outcome.hits.items():
-            self._live[request_id].cached_tokens = hit_len
+            generation = self._live[request_id]
+            generation.loaded_tokens = sum(outcome.tier_hits.get(request_id, {}).values())
+            generation.cached_tokens = hit_len + generation.loaded_tokens
         self._waiting.difference_update(outcome.hits, outcome.resume_hits)
         self._waiting.update(outcome.preempted)
         return outcome
@@ -192,6 +197,7 @@ class RankDriver:
             counters.first_token_s.observe((now_ns - generation.arrived_ns) / 1e9)
             counters.prompt_tokens += generation.prompt_len
             counters.cached_tokens += generation.cached_tokens or 0
+            counters.loaded_tokens += generation.loaded_tokens
         generation.latest_token_ns = now_ns
 
     def _stop(self, error: Exception) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from prefixbench.server.balance import RankLoad
 from prefixbench.server.counters import Histogram, RankCounters
+from prefixbench.simulator.routing import RankLoad
 
 #: Numbers of an engine version, as tuples compare: (0, 11, 2) < (0, 12).
 Version = tuple[int, ...]

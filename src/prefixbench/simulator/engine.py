@@ -163,6 +163,14 @@ class Engine:
         return self._scheduler.contents()
 
     @property
+    def running_count(self) -> int:
+        return self._scheduler.running_count
+
+    @property
+    def waiting_count(self) -> int:
+        return self._scheduler.waiting_count
+
+    @property
     def kv_usage(self) -> float:
         """Share of blocks that requests hold; cached blocks that nobody holds count as free.
 

@@ -71,6 +71,19 @@ class RadixTree:
         """
         return self._descend(tokens, extra_key)
 
+    def shared_len(self, tokens: array[int], extra_key: Hashable = None) -> int:
+        """How much of the start is stored, in whole pages; unlike a match, changes nothing."""
+        node = self._roots.get(extra_key)
+        depth = 0
+        while node is not None:
+            node = node.children.get(self._first_page(tokens[depth : depth + self.page_size]))
+            if node is not None:
+                part = tokens[depth : depth + len(node.tokens)]
+                common = self._common_len(node.tokens, part)
+                depth += common
+                node = node if common == len(node.tokens) else None
+        return depth
+
     def insert(self, tokens: array[int], extra_key: Hashable = None) -> int:
         """Store the whole pages of a sequence; returns how many tokens were there already."""
         length = len(tokens) // self.page_size * self.page_size

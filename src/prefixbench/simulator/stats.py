@@ -158,10 +158,7 @@ class LookUpCounts:
 
 @dataclass(slots=True)
 class TierStats(LookUpCounts):
-    """What one engine asked a tier below its cache for, at admissions.
-
-    vLLM's `external_prefix_cache_queries` and `_hits` (0.11.2 on).
-    """
+    """What one engine asked a tier below its cache for, at admissions."""
 
     name: str
 
@@ -175,6 +172,12 @@ class EngineStats(LookUpCounts):
     tiers: Sequence[TierStats] = ()
 
     @property
+    def below(self) -> HitTally:
+        """Tokens found in the tiers out of those that the device had not: vLLM's external rate."""
+        queries = self.tiers[0].queries if self.tiers else 0
+        return HitTally(sum(tier.hits for tier in self.tiers), queries)
+
+    @property
     def anywhere(self) -> HitTally:
         """Tokens found in any tier out of those looked up; each token is queried once."""
-        return HitTally(self.hits + sum(tier.hits for tier in self.tiers), self.queries)
+        return HitTally(self.hits + self.below.hits, self.queries)
