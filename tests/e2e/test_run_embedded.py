@@ -172,6 +172,14 @@ async def test_an_isolated_second_run_finds_nothing_of_the_first(
     assert (phase["cache_state_before"], phase["isolation"]) == (state, isolation)
 
 
+async def test_a_salt_is_seen_to_work_in_blocks_larger_than_the_plans(
+    cold: Path, tmp_path: Path
+) -> None:
+    async with running_server(ServeOptions(time_scale=0, block_size=128)) as url:
+        await run_dataset_async(options(cold, tmp_path / "run", url))
+    assert phases(tmp_path / "run")[0]["cache_state_before"] == "salted"
+
+
 async def test_content_isolation_keeps_warmed_plans_exact(static: Path, tmp_path: Path) -> None:
     async with running_server(INSTANT) as url:
         await run_dataset_async(
@@ -188,6 +196,16 @@ async def test_hot_runs_on_what_is_there_and_says_so(static: Path, tmp_path: Pat
     assert second["cache_state_before"] == "warm"
     assert second["runtime_deviation"] > 0
     assert first["isolation"] == second["isolation"] == "none"
+
+
+async def test_hot_warms_a_data_set_that_was_made_for_a_cold_run(
+    cold: Path, tmp_path: Path
+) -> None:
+    async with running_server(INSTANT) as url:
+        await run_dataset_async(options(cold, tmp_path / "run", url, mode="hot"))
+    (phase,) = phases(tmp_path / "run")
+    assert phase["warmup_requests"] == 3
+    assert phase["hits"] == phase["designed_hits"] > sum(expected_hits(cold).values())
 
 
 async def test_restart_is_believed_only_of_a_fresh_server(cold: Path, tmp_path: Path) -> None:

@@ -125,6 +125,18 @@ def test_all_is_well() -> None:
             "caching_disabled",
         ),
         ("caching_enabled", {"metrics": counted(HitTally(0, 200))}, "warn", "hit_granularity"),
+        (
+            "caching_enabled",
+            {"metrics": counted(HitTally(0, 100)), "answered_requests": 1},
+            "skipped",
+            None,
+        ),
+        (
+            "caching_enabled",
+            {"metrics": counted(HitTally(0, 0)), "witness": witness(), "answered_requests": 0},
+            "skipped",
+            None,
+        ),
         ("requests", {"answered_requests": 1}, "warn", "failed_requests"),
         ("prompt_tokens", {"witness": witness(answer(prompt_tokens=None))}, "skipped", None),
         (

@@ -51,6 +51,18 @@ def test_the_plan_of_record_is_what_its_own_kind_of_phase_should_show(tmp_path: 
     assert DesignedHits(reader, CacheScope.GLOBAL).tally(warmed=True).hits == planned
 
 
+def test_a_warmed_plan_that_begins_with_a_group_without_hits_is_still_warmed() -> None:
+    groups = {"groups": [{"id": "a"}, {"id": "b"}]}
+    shares = [{"id": "a", "hit_ratio": 0.0}, {"id": "b", "hit_ratio": 0.7}]
+    target = {"scope": "per_group", "semantics": "static_prefix_ratio", "groups": shares}
+    order = {"within_group": "sequential", "across_group": "grouped"}
+    reader = DatasetReader(sample(STATIC, prefix=groups, target=target, request_order=order))
+    rows = list(reader.metadata())
+    assert rows[0]["cached_watermark_before"] == 0
+    designed = DesignedHits(reader, CacheScope.GLOBAL)
+    assert designed.tally(warmed=False) == watermark_oracle(rows, warm=False, by_rank=False)
+
+
 def test_caches_of_ranks_are_walked_apart(tmp_path: Path) -> None:
     routing = {"cache_scope": "dp_local", "dp_size": 2, "policy": "round_robin"}
     reader = DatasetReader(sample(STATIC, routing=routing))

@@ -45,7 +45,7 @@ def test_a_closed_loop_has_a_limit_and_an_open_one_only_where_someone_gave_it() 
         ("warmup", 2, 3, 3),
         ("cold", 1, None, 0),
         ("hot", 0, None, 0),
-        ("compare", 0, None, 1),
+        ("hot", 2, 0, 0),
     ],
 )
 def test_rounds_of_warm_up(
@@ -53,6 +53,18 @@ def test_rounds_of_warm_up(
 ) -> None:
     config = {"execution": {"mode": mode, "warmup_rounds": configured}}
     assert settings(config, warmup_rounds=asked).warmup_rounds == rounds
+
+
+@pytest.mark.parametrize("mode", ["warmup", "hot", "compare"])
+def test_a_data_set_for_a_cold_run_says_nothing_about_warm_up(mode: str) -> None:
+    config = {"execution": {"mode": "progressive_prefix_fill", "warmup_rounds": 0}}
+    assert settings(config, mode=mode).warmup_rounds == 1
+
+
+@pytest.mark.parametrize("mode", ["warmup", "compare"])
+def test_no_warm_up_of_a_warmed_mode_is_refused_naming_both(mode: str) -> None:
+    with pytest.raises(ConfigError, match=f"--warmup-rounds 0 contradicts --mode {mode}"):
+        settings(mode=mode, warmup_rounds=0)
 
 
 def test_warm_up_of_a_cold_mode_is_refused_naming_both() -> None:

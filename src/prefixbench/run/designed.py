@@ -39,12 +39,12 @@ class DesignedHits:
         )
 
     def _computed(self, *, warmed: bool) -> HitTally:
-        if _is_planned_warm(self._dataset.metadata()) == warmed:
+        manifest = self._dataset.manifest
+        if bool(manifest.data["warmed"]) == warmed:
             return total(
                 HitTally(row["expected_hit_len"], row["input_len"])
                 for row in self._dataset.metadata()
             )
-        manifest = self._dataset.manifest
         outcomes = walk_watermarks(
             map(request_plan, self._dataset.metadata()),
             self._scope,
@@ -62,9 +62,3 @@ def deepest_prefixes(metadata: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         group = row["prefix_group_id"]
         deepest[group] = max(deepest.get(group, 0), row["planned_prefix_len"])
     return deepest
-
-
-def _is_planned_warm(metadata: Iterable[Mapping[str, Any]]) -> bool:
-    """In a plan for a cold cache the first request of all finds nothing."""
-    first = next(iter(metadata), None)
-    return first is not None and first["cached_watermark_before"] > 0

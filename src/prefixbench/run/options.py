@@ -31,6 +31,7 @@ class RunOptions:
 
     `timeout_s` is for one request from sending to its last byte, `idle_timeout_s` for waiting
     until the server has nothing to do. `output` None is the next free `outputs/run_NNN`.
+    `tokenizer` and `corpus` compose the prompts of a data set that holds recipes.
     `command` is the command line as typed; it is redacted before it is written.
     """
 
@@ -39,6 +40,8 @@ class RunOptions:
     metrics_urls: tuple[str, ...] = ()
     output: Path | None = None
     model: str | None = None
+    tokenizer: str | None = None
+    corpus: str | None = None
     adapter: str | None = None
     mode: str | None = None
     concurrency: int | None = None
@@ -143,11 +146,20 @@ def _warmup_rounds(options: RunOptions, execution: Mapping[str, Any], mode: Exec
             )
         return 0
     asked = options.warmup_rounds
-    if asked is None:
-        asked = execution.get("warmup_rounds")
-    if asked is None or (asked == 0 and mode is not ExecutionMode.HOT):
-        return 1
-    return int(asked)
+    if asked is None and _is_warmed(execution):
+        asked = execution.get("warmup_rounds")  # of a cold mode it says nothing about a warmed one
+    if asked == 0 and mode is not ExecutionMode.HOT:
+        raise _refused(
+            f"--warmup-rounds 0 contradicts --mode {mode}, which measures a warmed cache",
+            "--warmup-rounds",
+            "leave --warmup-rounds out, or choose --mode cold, hot or progressive_prefix_fill",
+        )
+    return 1 if asked is None else int(asked)
+
+
+def _is_warmed(execution: Mapping[str, Any]) -> bool:
+    planned = execution.get("mode")
+    return planned is not None and ExecutionMode(planned).is_warmed
 
 
 def _concurrency(

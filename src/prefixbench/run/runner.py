@@ -25,9 +25,10 @@ from prefixbench.core.errors import (
 from prefixbench.core.log import event
 from prefixbench.core.version import __version__
 from prefixbench.dataset.reader import DatasetReader
+from prefixbench.dataset.recipes import open_dataset
 from prefixbench.dataset.server_profile import read_server_profile
 from prefixbench.run.addresses import origin_of
-from prefixbench.run.bodies import SAMPLING, BodyBuilder, check_has_prompts
+from prefixbench.run.bodies import SAMPLING, BodyBuilder
 from prefixbench.run.cache_metrics import Gap
 from prefixbench.run.calibration import Calibration, calibrate
 from prefixbench.run.client import Client
@@ -35,7 +36,7 @@ from prefixbench.run.designed import DesignedHits
 from prefixbench.run.directory import copy_dataset, open_directory, storage_errors
 from prefixbench.run.families import ADAPTERS
 from prefixbench.run.interrupt import stop_on_signals
-from prefixbench.run.isolation import Isolator
+from prefixbench.run.isolation import Isolator, OpeningChoice
 from prefixbench.run.journal import RunJournal, RunResult, RunStatus, now_text
 from prefixbench.run.loops import loop_factory
 from prefixbench.run.metrics_reader import MetricsReader
@@ -81,9 +82,8 @@ def run_dataset(options: RunOptions, progress: Progress | None = None) -> RunRes
 
 async def run_dataset_async(options: RunOptions, progress: Progress | None = None) -> RunResult:
     """As `run_dataset`, inside a running loop."""
-    dataset = DatasetReader(options.dataset)
-    dataset.check_hashes()
-    check_has_prompts(next(dataset.requests(), {}), dataset.manifest.dataset_id)
+    DatasetReader(options.dataset).check_hashes()
+    dataset = open_dataset(options.dataset, tokenizer=options.tokenizer, corpus=options.corpus)
     settings = resolve_settings(options, dataset.manifest)
     profile = read_server_profile(options.server_profile)
     async with Client(
@@ -274,19 +274,31 @@ class _Run:
         )
 
     def _isolator(self) -> Isolator:
-        manifest, settings = self._dataset.manifest, self._settings
-        by_ids = settings.prompt_format is PromptFormat.TOKEN_IDS
+        settings = self._settings
         return Isolator(
             self._client,
             self._metrics,
             BodyBuilder(model=self._model, rank_field=self._rank_field()),
             addresses=settings.addresses,
             asked=settings.isolation,
-            opening_words=() if by_ids else manifest.data.get("opening_words", ()),
-            probe_words=_PROBE_BLOCKS * manifest.hit_granularity,
+            opening_words=self._opening_words(),
+            probe_words=_PROBE_BLOCKS * self._longest_step(),
             is_chat=settings.prompt_format is PromptFormat.CHAT,
             probe_headers=self._sender.rank_headers(0),
         )
+
+    def _opening_words(self) -> list[OpeningChoice]:
+        """Words that may open every prompt, the planned one first; none without the ids to send."""
+        data = self._dataset.manifest.data
+        words, ids = data.get("opening_words", ()), data.get("opening_word_ids", ())
+        if self._settings.prompt_format is PromptFormat.TOKEN_IDS:
+            return list(zip(words, ids, strict=False))
+        return [(word, None) for word in words]
+
+    def _longest_step(self) -> int:
+        """Tokens after which a hit is certain, by the plan and by what the server says."""
+        planned = self._dataset.manifest.hit_granularity
+        return max(planned, self._server.block_size or 0, self._server.hit_granularity or 0)
 
     def _rank_field(self) -> str | None:
         """The body field that pins a rank, on engines that take no header for it."""
