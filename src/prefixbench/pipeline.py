@@ -18,6 +18,7 @@ from typing import Any
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.validation import OnFailure
 from prefixbench.core.errors import (
+    CorpusError,
     ErrorContext,
     PrefixBenchError,
     Stage,
@@ -32,7 +33,6 @@ from prefixbench.dataset.collisions import compose_without_collisions, with_acci
 from prefixbench.dataset.compose import ChunkComposer, compose_chunks
 from prefixbench.dataset.description import BlockSize, describe, identity_sha256
 from prefixbench.dataset.layout import DATA, MANIFEST, METADATA, REPORT
-from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.dataset.materials import (
     Materials,
     ServerView,
@@ -41,6 +41,7 @@ from prefixbench.dataset.materials import (
 )
 from prefixbench.dataset.proof import Proof, VerifyDepth, prove_dataset
 from prefixbench.dataset.reader import DatasetReader
+from prefixbench.dataset.recipes import open_dataset
 from prefixbench.dataset.server_profile import ServerStatement
 from prefixbench.dataset.verification import verify_texts
 from prefixbench.dataset.writer import DatasetWriter
@@ -125,39 +126,40 @@ def validate_dataset(
     folder: str | Path,
     *,
     tokenizer: str | None = None,
+    corpus: str | None = None,
     verify: VerifyDepth | str | None = None,
 ) -> Proof:
     """Prove a data set again from its files; raises DatasetChangedError if a check fails.
 
-    A tokenizer that is neither given nor built in leaves the texts unproved, and says so, unless
-    a depth of verification was asked for.
+    A tokenizer, or for recipes a corpus, that is neither given nor built in leaves the texts
+    unproved, and says so, unless a depth of verification was asked for.
     """
     reader = DatasetReader(folder)
     reader.check_complete()
     depth = None if verify is None else VerifyDepth(verify)
-    encodes = depth is not VerifyDepth.CERTIFICATE
-    view = _server_view(reader.manifest, tokenizer, depth) if encodes else None
+    view = None
+    if depth is not VerifyDepth.CERTIFICATE:
+        try:
+            view = ServerView.of_manifest(reader.manifest.data, tokenizer)
+            reader = open_dataset(folder, tokenizer=tokenizer, corpus=corpus)
+        except (TokenizerError, CorpusError) as error:
+            if tokenizer is not None or corpus is not None or depth is not None:
+                raise
+            view = None
+            _tell_unproved(error)
     proof = prove_dataset(reader, view, depth)
     proof.raise_if_failed()
     return proof
 
 
-def _server_view(
-    manifest: DatasetManifest, tokenizer: str | None, depth: VerifyDepth | None
-) -> ServerView | None:
-    try:
-        return ServerView.of_manifest(manifest.data, tokenizer)
-    except TokenizerError as error:
-        if tokenizer is not None or depth is not None:
-            raise
-        event(
-            log,
-            "content.not_encoded",
-            level=logging.WARNING,
-            reason=error.message,
-            hint="give the data set's tokenizer: --tokenizer PATH",
-        )
-        return None
+def _tell_unproved(error: PrefixBenchError) -> None:
+    event(
+        log,
+        "content.not_encoded",
+        level=logging.WARNING,
+        reason=error.message,
+        hint="give what the data set was made with: --tokenizer PATH, --corpus PATH",
+    )
 
 
 def _plan(config: PrefixCacheDatasetConfig, block_size: BlockSize, frame: Frame) -> PlanResult:

@@ -84,7 +84,7 @@ async def isolator(
             BodyBuilder(model="m"),
             addresses=[resolve_address(server.url, is_chat=False)],
             asked=asked,
-            opening_words=words,
+            opening_words=[(word, None) for word in words],
             probe_words=32,
             is_chat=False,
             probe_headers={},

@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from prefixbench.core.errors import ConfigError
-from prefixbench.run.bodies import BodyBuilder, OpeningWord, check_has_prompts
+from prefixbench.run.bodies import BodyBuilder, OpeningWord
 from prefixbench.run.planned import PlannedRequest
 
 FILLER = {"text": " baba", "id": 456}
@@ -95,7 +94,11 @@ def test_a_rank_can_be_pinned_by_a_field() -> None:
     assert sent(bodies, planned(TEXT))["routed_dp_rank"] == 1
 
 
-def test_rows_without_prompts_are_refused() -> None:
-    check_has_prompts(TEXT, "d")
-    with pytest.raises(ConfigError, match="recipes"):
-        check_has_prompts({"request_id": "r", "recipe": []}, "d")
+def test_other_content_of_ids_changes_the_opening_id_alone() -> None:
+    row = {"request_id": "r", "prompt_token_ids": [1, 20, 30, 20, 40], "max_tokens": 2}
+    bodies = BodyBuilder(model="m").isolated_by(opening=OpeningWord("The", "Af", 20, 21))
+    assert sent(bodies, planned(row))["prompt"] == [1, 21, 30, 20, 40]
+    warm = orjson.loads(bodies.warm_up(planned(row), {"text": " x", "id": 9}))
+    assert warm["prompt"][0:2] == [1, 21]
+    other = {"request_id": "r", "prompt_token_ids": [1, 5, 30], "max_tokens": 2}
+    assert sent(bodies, planned(other))["prompt"] == [1, 5, 30]

@@ -43,6 +43,8 @@ def _header(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> An
     "--metrics-url", "metrics_urls", multiple=True, help="Address of metrics; origin + /metrics."
 )
 @click.option("--model", help="Model to ask for; the first of /v1/models by default.")
+@click.option("--tokenizer", help="The data set's tokenizer, where it holds recipes.")
+@click.option("--corpus", help="The data set's corpus, where it holds recipes.")
 @click.option("--adapter", help="Whose metric names to read; found out by default.")
 @click.option("--mode", help="cold, warmup, hot, compare or progressive_prefix_fill.")
 @click.option("--concurrency", type=int, help="Requests in flight at most.")

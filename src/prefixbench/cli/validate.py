@@ -20,16 +20,23 @@ if TYPE_CHECKING:
     "--dataset", type=click.Path(path_type=Path), required=True, help="Folder of the data set."
 )
 @click.option("--tokenizer", help="The data set's tokenizer, where its name alone is not enough.")
+@click.option("--corpus", help="The data set's corpus, where it holds recipes of another one.")
 @click.option(
     "--verify",
     type=click.Choice(["certificate", "sample", "full"]),
     help="Prompts that are encoded again; all up to 2,000, else a sample.",
 )
-def command(output: Output, dataset: Path, tokenizer: str | None, verify: str | None) -> None:
+def command(
+    output: Output,
+    dataset: Path,
+    tokenizer: str | None,
+    corpus: str | None,
+    verify: str | None,
+) -> None:
     """Prove a data set again from its files; nothing on disk is changed."""
     from prefixbench.pipeline import validate_dataset
 
-    proof = validate_dataset(dataset, tokenizer=tokenizer, verify=verify).to_json()
+    proof = validate_dataset(dataset, tokenizer=tokenizer, corpus=corpus, verify=verify).to_json()
     output.show(proof, lambda console: _print_proof(proof, console))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import assert_never
+from collections.abc import Iterable, Mapping
+from typing import Any, assert_never
 
 import orjson
 
@@ -35,8 +35,19 @@ def recipe_members(
     requests: Positions, retries: Positions, batch: PromptBatch, prompt_format: PromptFormat
 ) -> Iterable[Parts]:
     """`recipe` and `prompt_sha256`: with the manifest, all that it takes to compose the prompt."""
-    members = map(b"".join, prompt_members(batch, prompt_format))
-    for request, retry, member in zip(requests.tolist(), retries.tolist(), members, strict=True):
+    members = prompt_members(batch, prompt_format)
+    for request, retry, parts in zip(requests.tolist(), retries.tolist(), members, strict=True):
         recipe = {"request": request, "retry": retry}
-        digest = hashlib.sha256(member).hexdigest()
+        digest = prompt_sha256(orjson.loads(b"{%b}" % b"".join(parts)))
         yield (orjson.dumps({"recipe": recipe, "prompt_sha256": digest})[1:-1],)
+
+
+def prompt_sha256(row: Mapping[str, Any]) -> str:
+    """SHA-256 of a row's prompt: of the text, the message's content, or the ids as JSON."""
+    if "messages" in row:
+        prompt = row["messages"][0]["content"].encode()
+    elif "prompt" in row:
+        prompt = row["prompt"].encode()
+    else:
+        prompt = orjson.dumps(row["prompt_token_ids"])
+    return hashlib.sha256(prompt).hexdigest()

@@ -8,27 +8,29 @@ token behind a measured prefix.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.run.planned import PlannedRequest
 
 #: `ignore_eos` (vLLM, SGLang, llama.cpp, MindIE) makes every answer as long as planned.
 SAMPLING: Mapping[str, Any] = {"temperature": 0, "ignore_eos": True}
 
-_PROMPT_KEYS = ("prompt", "prompt_token_ids", "messages")
-
 
 @dataclass(frozen=True, slots=True)
 class OpeningWord:
-    """The constant first word of every prompt: as planned, and as this run sends it."""
+    """The constant first word of every prompt: as planned, and as this run sends it.
+
+    Its ids are for prompts that are sent as ids; it is the first of its kind in each of them.
+    """
 
     planned: str
     sent: str
+    planned_id: int | None = None
+    sent_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +81,20 @@ class BodyBuilder:
             *before, last = row["messages"]
             return {"messages": [*before, last | {"content": self._opened(last["content"])}]}
         if "prompt_token_ids" in row:
-            return {"prompt": row["prompt_token_ids"]}
+            return {"prompt": self._opened_ids(row["prompt_token_ids"])}
         return {"prompt": self._opened(row["prompt"])}
 
     def _opened(self, text: str) -> str:
         if self.opening is None or not text.startswith(self.opening.planned):
             return text
         return self.opening.sent + text[len(self.opening.planned) :]
+
+    def _opened_ids(self, ids: Sequence[int]) -> Sequence[int]:
+        opening = self.opening
+        if opening is None or opening.sent_id is None or opening.planned_id not in ids:
+            return ids
+        place = ids.index(opening.planned_id)
+        return [*ids[:place], opening.sent_id, *ids[place + 1 :]]
 
     def _isolation(self, row: Mapping[str, Any]) -> dict[str, str]:
         """A row's own salt stays a part of the key: groups kept apart stay apart."""
@@ -94,16 +103,6 @@ class BodyBuilder:
 
     def _rank(self, request: PlannedRequest) -> dict[str, int]:
         return {self.rank_field: request.dp_id} if self.rank_field else {}
-
-
-def check_has_prompts(row: Mapping[str, Any], dataset_id: str) -> None:
-    """Raise unless rows hold what is to be sent."""
-    if not any(key in row for key in _PROMPT_KEYS):
-        raise ConfigError(
-            "the data set holds recipes instead of prompts",
-            context=ErrorContext(stage=Stage.RUN, dataset_id=dataset_id, field="save_prompts"),
-            hint="generate it with save_prompts: true",
-        )
 
 
 def _prefix_of(request: PlannedRequest, filler: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,10 @@ _HINTS = {
 }
 
 
+#: A word that may open every prompt, and its id where prompts are sent as ids.
+OpeningChoice = tuple[str, int | None]
+
+
 class CacheState(StrEnum):
     """What a phase found in the cache when it began."""
 
@@ -76,7 +80,7 @@ class Isolator:
         *,
         addresses: Sequence[Address],
         asked: Isolation,
-        opening_words: Sequence[str],
+        opening_words: Sequence[OpeningChoice],
         probe_words: int,
         is_chat: bool,
         probe_headers: Mapping[str, str],
@@ -195,11 +199,12 @@ class Isolator:
     def _other_content(self) -> Isolated | None:
         if self._opening is None or not self._unused_words:
             return None
-        chosen = self._unused_words.pop(secrets.randbelow(len(self._unused_words)))
+        text, word_id = self._unused_words.pop(secrets.randbelow(len(self._unused_words)))
+        opening = OpeningWord(self._opening[0], text, self._opening[1], word_id)
         return Isolated(
             method=Isolation.CONTENT,
             cache_state=CacheState.SALTED,
-            bodies=self._bodies.isolated_by(opening=OpeningWord(self._opening, chosen)),
+            bodies=self._bodies.isolated_by(opening=opening),
             verified=None,
             detail="another opening word of one token in every prompt",
         )
