@@ -105,7 +105,7 @@ def test_lengths_and_arrivals(small: Path) -> None:
     document = simulated(small)
     assert document["input_length"]["mean"] == 47 / 5
     assert document["output_length"]["count"] == 5
-    assert document["arrivals"] == {"duration_s": 4.0, "requests_per_s": 1.25}
+    assert document["arrivals"] == {"duration_s": 4.0, "requests_per_s": 1.0}
 
 
 def test_the_page_says_the_same(small: Path) -> None:
@@ -115,7 +115,7 @@ def test_the_page_says_the_same(small: Path) -> None:
     assert "5 requests, 14 block accesses, 6 different blocks of 4 tokens" in result.stdout
     assert "lru, 4 blocks, 1 request in flight" in result.stdout
     assert "tokens_capped" in result.stdout
-    assert "1.25 requests/s over 4 s" in result.stdout
+    assert "1.00 requests/s over 4 s" in result.stdout
 
 
 def test_a_trace_without_blocks_has_lengths_alone(tmp_path: Path) -> None:
@@ -155,3 +155,151 @@ def test_wrong_usage_is_told(arguments: list[str], told: str) -> None:
     result = run("simulate", *arguments)
     assert result.exit_code == 2
     assert told in result.output
+
+
+SECRET = "the launch is on Tuesday, tell nobody before; "
+
+
+def log_of(tmp_path: Path) -> Path:
+    """Texts that share a beginning of many tokens, and one that shares nothing."""
+    path = tmp_path / "log.jsonl"
+    rows = [
+        {"prompt": SECRET * 20 + f"question {number}", "max_tokens": 5, "arrival_ms": 10 * number}
+        for number in range(3)
+    ]
+    rows.append({"prompt": "something else entirely", "max_tokens": 9, "arrival_ms": 40})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_logs_become_an_anonymised_trace(tmp_path: Path) -> None:
+    log, trace = log_of(tmp_path), tmp_path / "trace.jsonl"
+    source = ("--format", "requests", "--tokenizer", "builtin", "--block-size", 16)
+    done = run("trace", "convert", log, *source, "--output", trace)
+    assert done.exit_code == 0, done.output
+    assert "4 requests, blocks of 16 tokens, mooncake" in done.stdout
+    written = trace.read_text()
+    assert "Tuesday" not in written
+    assert set(json.loads(written.splitlines()[0])) == {
+        "timestamp",
+        "input_length",
+        "output_length",
+        "hash_ids",
+        "block_size",
+    }
+    direct = json.loads(run("simulate", "--trace", log, *source, "--json").stdout)
+    again = run("simulate", "--trace", trace, "--format", "mooncake", "--json")
+    converted = json.loads(again.stdout)
+    assert direct["blocks"]["hits"] > 20
+    for key in ("hit_ratios", "blocks", "input_length", "output_length", "arrivals"):
+        assert converted[key] == direct[key]
+
+
+@pytest.mark.parametrize("form", ["mooncake", "runs"])
+def test_content_ids_become_prefix_ids_where_a_form_wants_them(form: str, tmp_path: Path) -> None:
+    path, written = tmp_path / "chats.jsonl", tmp_path / "written"
+    rows = [
+        {"chat_id": chat, "parent_chat_id": -1, "timestamp": 1, "input_length": 32}
+        | {"output_length": 1, "hash_ids": ids}
+        for chat, ids in enumerate(([1, 2], [3, 4], [1, 4], [1, 2]))
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = run("trace", "convert", path, "--format", "bailian", "--to", form, "--output", written)
+    assert done.exit_code == 0, done.output
+    document = json.loads(run("simulate", "--trace", written, "--format", form, "--json").stdout)
+    assert document["blocks"]["hits"] == 3
+    assert document["block_size"] == 16
+    assert not document["notes"]
+    if form == "mooncake":
+        ids = [json.loads(line)["hash_ids"] for line in written.read_text().splitlines()]
+        assert ids == [[0, 1], [2, 3], [0, 4], [0, 1]]
+
+
+def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
+    log = log_of(tmp_path)
+    arguments = ("trace", "convert", log, "--format", "requests", "--tokenizer", "builtin")
+    existing = tmp_path / "existing"
+    existing.write_text("mine")
+    refused = run(*arguments, "--output", existing)
+    assert refused.exit_code == 2
+    assert "existing exists" in refused.output
+    assert existing.read_text() == "mine"
+    assert run(*arguments, "--output", existing, "--overwrite").exit_code == 0
+
+
+def synthesized(source: Path, target: Path, *arguments: object) -> dict[str, Any]:
+    done = run("trace", "synthesize", source, *arguments, "--output", target, "--json")
+    assert done.exit_code == 0, done.output
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_a_configuration_has_the_lengths_groups_and_hits_of_its_trace(tmp_path: Path) -> None:
+    """Two conversations behind a common head of one block, and a request on its own."""
+    source, target = tmp_path / "trace.jsonl", tmp_path / "made.yaml"
+    rows = [
+        (120, [0, 1, 2, 3, 4, 20, 21, 22]),
+        (60, [0, 5, 6, 7]),
+        (90, [0, 1, 2, 3, 8, 9]),
+        (20, [0, 10]),
+        (100, [0, 1, 2, 3, 8, 11, 12]),
+        (90, [0, 5, 6, 13, 14, 15]),
+    ]
+    source.write_text(
+        "".join(
+            json.dumps({"input_length": tokens, "output_length": 3, "hash_ids": ids}) + "\n"
+            for tokens, ids in rows
+        )
+    )
+    source_options = ("--format", "mooncake", "--block-size", 16)
+    document = synthesized(source, target, *source_options)
+    # Hits in blocks: 0, 1, 4, 1, 5, 3. Those of requests 1 and 3 are asked of the first group.
+    assert document["trace_hit_ratio"] == pytest.approx(14 * 16 / 480)
+    assert document["designed_hit_ratio"] == pytest.approx(14 * 16 / 480)
+    assert (document["requests"], document["groups"]) == (6, 3)
+    assert any("the head of 16 tokens" in sentence for sentence in document["not_kept"])
+    planned = run("plan", "--config", target, "--json")
+    assert planned.exit_code == 0, planned.output
+    groups = {row["id"]: row for row in json.loads(planned.stdout)["per_group"]}
+    assert list(groups) == ["group_0", "group_1", "group_2"]
+    assert groups["group_2"]["designed_hit_ratio"] == 0
+    assert groups["group_0"]["designed_hit_ratio"] == pytest.approx(11 * 16 / 310)
+
+    dataset = tmp_path / "dataset"
+    generated = run("generate", "--config", target, "--output", dataset)
+    assert generated.exit_code == 0, generated.output
+    rows_on_disk = (dataset / "request_metadata.jsonl").read_text().splitlines()
+    metadata = list(map(json.loads, rows_on_disk))
+    assert [row["input_len"] for row in metadata] == [tokens for tokens, _ids in rows]
+    assert [row["output_len"] for row in metadata] == [3] * 6
+    assert [row["prefix_group_id"][-1] for row in metadata] == list("010201")
+
+
+def test_the_configuration_says_where_it_comes_from(small: Path, tmp_path: Path) -> None:
+    target = tmp_path / "made.yaml"
+    document = synthesized(
+        small, target, "--format", "mooncake", "--block-size", 4, "--requests", 3
+    )
+    assert document["requests"] == 3
+    head = target.read_text().partition("prefix_cache_dataset:")[0]
+    assert f"# made of the trace small.jsonl (SHA-256 {document['source_sha256']})" in head
+    for sentence in document["not_kept"]:
+        assert f"# - {sentence}" in head
+    assert any("--request-rate 1 " in sentence for sentence in document["not_kept"])
+
+
+def test_lengths_alone_make_a_configuration_without_sharing(tmp_path: Path) -> None:
+    source, target = tmp_path / "azure.csv", tmp_path / "made.yaml"
+    source.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:17:03,480,10\n2023-11-16 18:17:04,3,0\n"
+    )
+    document = synthesized(source, target, "--format", "azure")
+    assert document["designed_hit_ratio"] == 0
+    told = " ".join(document["not_kept"])
+    assert "target.hit_ratio is 0" in told
+    assert "lengths below 8 tokens, 1 in all" in told
+    page = run(
+        "trace", "synthesize", source, "--format", "azure", "--output", target, "--overwrite"
+    )
+    assert "unknown in the trace, 0.00 % designed" in " ".join(page.stdout.split())

@@ -72,16 +72,20 @@ def test_help_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("verb", cli.VERBS)
 def test_every_verb_explains_itself_and_takes_the_common_options(verb: str) -> None:
-    shown = CliRunner().invoke(cli.main, [verb, "--help"])
-    assert shown.exit_code == 0
-    for option in ("--json", "--verbose", "--quiet"):
-        assert option in shown.stdout
     command = cli.main.get_command(click.Context(cli.main), verb)
     assert command is not None
     assert command.help
-    for parameter in command.params:
-        assert isinstance(parameter, click.Option)
-        assert parameter.help, f"{verb} {parameter.name} has no help"
+    below = command.commands if isinstance(command, click.Group) else {}
+    for words in [[verb, name] for name in below] or [[verb]]:
+        shown = CliRunner().invoke(cli.main, [*words, "--help"])
+        assert shown.exit_code == 0
+        for option in ("--json", "--verbose", "--quiet"):
+            assert option in shown.stdout
+    for one in (command, *below.values()):
+        assert one.help
+        for parameter in one.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, f"{verb} {parameter.name} has no help"
 
 
 def test_the_version_is_told() -> None:

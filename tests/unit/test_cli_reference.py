@@ -25,15 +25,24 @@ def test_the_committed_pages_are_up_to_date(name: str, tmp_path: Path) -> None:
     assert committed == made, "run `python -m prefixbench.cli.reference`"
 
 
+def verbs(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for below, verb in command.commands.items():
+            yield from verbs(verb, f"{name} {below}")
+    else:
+        yield name, command
+
+
 def test_every_verb_and_option_occurs() -> None:
     page = cli_page()
-    for verb in VERBS:
-        assert f"## prefixbench {verb}\n" in page
-        command = main.get_command(click.Context(main), verb)
-        assert command is not None
-        section = page.partition(f"## prefixbench {verb}\n")[2].partition("\n## ")[0]
-        for option in command.params:
-            assert option.opts[-1] in section
+    for word in VERBS:
+        found = main.get_command(click.Context(main), word)
+        assert found is not None
+        for name, command in verbs(found, word):
+            assert f"## prefixbench {name}\n" in page
+            section = page.partition(f"## prefixbench {name}\n")[2].partition("\n## ")[0]
+            for option in command.params:
+                assert option.human_readable_name in section or option.opts[-1] in section
 
 
 def sections(kind: type[Section]) -> Iterator[type[Section]]:

@@ -29,14 +29,29 @@ def cli_page() -> str:
     for name in VERBS:
         command = main.get_command(context, name)
         assert command is not None
-        lines += _verb_lines(command, click.Context(command, info_name=name, parent=context))
+        for verb, own in _verbs(command, click.Context(command, info_name=name, parent=context)):
+            lines += _verb_lines(verb, own)
     codes = ((str(code), "; ".join(whens)) for code, whens in sorted(_exit_codes().items()))
     return "\n".join([*lines, "## Exit codes", "", *table(("code", "when"), codes)])
 
 
+def _verbs(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[click.Command, click.Context]]:
+    """The command itself, or the ones below it."""
+    if not isinstance(command, click.Group):
+        yield command, context
+        return
+    for name, verb in command.commands.items():
+        yield from _verbs(verb, click.Context(verb, info_name=name, parent=context))
+
+
 def _verb_lines(command: click.Command, context: click.Context) -> Iterator[str]:
     yield from (f"## {context.command_path}", "", command.help or "", "")
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
     options = [option for option in command.params if isinstance(option, click.Option)]
+    if arguments:
+        yield from (f"Takes {', '.join(f'`{one.human_readable_name}`' for one in arguments)}.", "")
     yield from table(
         ("option", "default", ""), (_option_row(option, context) for option in options)
     )

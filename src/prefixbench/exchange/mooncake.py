@@ -44,9 +44,11 @@ def read_trace(path: Path, options: ReadOptions) -> Trace:
     )
 
 
-def write_requests(requests: Iterable[TraceRequest], block_size: int, file: IO[bytes]) -> int:
+def write_requests(
+    requests: Iterable[TraceRequest], block_size: int | None, file: IO[bytes]
+) -> int:
     """Write requests in this form; return how many."""
-    stated = {} if block_size == BLOCK_SIZE else {"block_size": block_size}
+    stated = {} if block_size in (None, BLOCK_SIZE) else {"block_size": block_size}
     count = 0
     for request in requests:
         row = dict(_fields(request)) | stated

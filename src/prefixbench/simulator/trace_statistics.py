@@ -39,7 +39,7 @@ def arrivals(requests: Sequence[TraceRequest]) -> dict[str, float] | None:
     duration_s = (times[-1] - times[0]) / 1000
     if not duration_s:
         return None
-    return {"duration_s": duration_s, "requests_per_s": len(times) / duration_s}
+    return {"duration_s": duration_s, "requests_per_s": (len(times) - 1) / duration_s}
 
 
 @dataclass(frozen=True, slots=True)
