@@ -213,6 +213,38 @@ def test_the_table_of_profiles_is_printed() -> None:
     assert all(name in page for name in names)
 
 
+def test_simulate_spreads_requests_as_a_router_would(dataset: Path) -> None:
+    spread = ("--routing", "round_robin", "--dp-size", "3")
+    played = document("simulate", "--dataset", dataset, *spread)
+    assert [row["rank"] for row in played["ranks"]] == [0, 1, 2]
+    assert len(played["domains"]) == 6
+    for part in ("ranks", "domains"):
+        assert sum(row["queries"] for row in played[part]) == played["queries"]
+        assert sum(row["hits"] for row in played[part]) == played["hits"]
+    assert played["predicted_hit_ratio"] < played["designed_hit_ratio"]
+    page = prefixbench("simulate", "--dataset", dataset, *spread).stdout
+    assert "\n2 " in page[page.index("rank") :]
+
+
+def test_simulate_shows_what_tiers_below_give(dataset: Path) -> None:
+    words = ("--profile", "lmcache", "--capacity-blocks", "60")
+    played = document("simulate", "--dataset", dataset, *words)
+    (tier,) = played["tiers"]
+    assert tier["queries"] == played["queries"] - played["hits"]
+    assert played["combined_hit_ratio"] == (played["hits"] + tier["hits"]) / played["queries"]
+    assert (
+        "found in all tiers together"
+        in prefixbench("simulate", "--dataset", dataset, *words).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [("--dp-size", "2", "--dataset", "x"), ("--routing", "hash", "--replay", "x")]
+)
+def test_simulate_refuses_a_router_without_requests_to_route(words: tuple[str, ...]) -> None:
+    prefixbench("simulate", *words, exit_code=2)
+
+
 @pytest.mark.parametrize("words", [(), ("--check",), ("--dataset", "a", "--replay", "b")])
 def test_simulate_needs_one_thing_to_play(words: tuple[str, ...]) -> None:
     prefixbench("simulate", *words, exit_code=2)

@@ -14,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracles import ToyRequest, served_hits
+from prefixbench.core.tally import HitTally
 from prefixbench.core.version import FORMAT_VERSION
 from prefixbench.dataset.reader import DatasetReader
-from prefixbench.dataset.rehearsal import Rehearsal, hits_by_capacity, rehearse
+from prefixbench.dataset.rehearsal import Rehearsal, Spread, hits_by_capacity, rehearse
 from prefixbench.simulator.engine import Engine, StepOutcome
+from prefixbench.simulator.routing import RoundRobin, Sticky
+from prefixbench.simulator.rules import TierRules
 
 BLOCK = 4
 SHORTEST, LONGEST = 10, 60
@@ -179,6 +182,41 @@ def test_groups_with_different_salts_do_not_share_the_head(tmp_path: Path) -> No
     assert played(shared).tally.hits == 8
     salted = written(tmp_path, requests, head=8, salts={1: "own"})
     assert played(salted).tally.hits == 0
+
+
+@given(st.data(), st.integers(1, 3))
+def test_a_router_in_turn_is_a_plan_in_turn(data: st.DataObject, places: int) -> None:
+    drawn = data.draw(toy_requests(0))
+    in_turn = [
+        ToyRequest(number % places, each.group, each.input_len, each.prefix_len)
+        for number, each in enumerate(drawn)
+    ]
+    with TemporaryDirectory() as folder:
+        dataset = written(Path(folder), in_turn)
+        planned = played(dataset)
+        routed = played(dataset, spread=Spread(places, RoundRobin()))
+    assert routed.by_domain == planned.by_domain
+    assert sum(row.queries for row in routed.by_place.values()) == routed.tally.queries
+
+
+def test_a_router_that_may_choose_any_engine_finds_all_of_them_warm(tmp_path: Path) -> None:
+    dataset = written(tmp_path, SAME, warm={0: 16})
+    assert played(dataset, spread=Spread(3, RoundRobin())).by_place == {
+        place: HitTally(16, 20) for place in range(3)
+    }
+    assert set(played(dataset, spread=Spread(3, Sticky())).by_place) == {0}
+
+
+def test_tiers_below_give_what_a_small_cache_lost(tmp_path: Path) -> None:
+    requests = [ToyRequest(0, group, 20, 16) for group in (0, 1, 0, 1)]
+    tiers = [TierRules(name="host", unit_len=8)]
+    found = rehearse(
+        written(tmp_path, requests),
+        lambda: Engine("vllm-0.33", 6, block_size=BLOCK, tiers=tiers),
+    )
+    missed = found.tally.queries - found.tally.hits
+    assert found.tally.hits < 32
+    assert found.by_tier == {"host": HitTally(32 - found.tally.hits, missed)}
 
 
 def test_a_small_cache_evicts(tmp_path: Path) -> None:

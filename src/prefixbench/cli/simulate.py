@@ -12,12 +12,14 @@ from prefixbench.cli.trace_source import read_source, trace_source_options
 from prefixbench.cli.verb import Verb
 from prefixbench.core.errors import Stage
 from prefixbench.simulator.hit_definition import HitDefinition
+from prefixbench.simulator.routing import ROUTERS
 from prefixbench.simulator.trace_cache import Policy
 
 if TYPE_CHECKING:
-    from prefixbench.dataset.reader import DatasetReader
-    from prefixbench.simulator.engine import Engine
     from prefixbench.simulator.replay import Replay
+
+#: The routing that a data set's own plan makes; the others are routers.
+PLANNED = "planned"
 
 #: The word that asks for the table of profiles instead of naming one.
 LIST = "list"
@@ -67,6 +69,14 @@ LIST = "list"
     type=click.IntRange(1),
     help="Requests in flight; the data set's, and 1 with a trace, by default.",
 )
+@click.option(
+    "--routing",
+    type=click.Choice([PLANNED, *ROUTERS]),
+    default=PLANNED,
+    show_default=True,
+    help="With --dataset: what decides which engine serves a request, the plan or such a router.",
+)
+@click.option("--dp-size", type=click.IntRange(1), help="Engines behind the router of --routing.")
 def command(
     output: Output,
     dataset: Path | None,
@@ -74,6 +84,8 @@ def command(
     replay: Path | None,
     check: bool,
     profile: str | None,
+    routing: str,
+    dp_size: int | None,
     **settings: Any,
 ) -> int:
     """Play a data set, a trace or recorded steps against a simulated cache."""
@@ -83,6 +95,10 @@ def command(
         raise click.UsageError("give one of --dataset, --trace, --replay or --profile list")
     if check and replay is None:
         raise click.UsageError("--check goes with --replay")
+    if dataset is None and routing != PLANNED:
+        raise click.UsageError("--routing goes with --dataset")
+    if dp_size is not None and routing == PLANNED:
+        raise click.UsageError("--dp-size goes with --routing; the plan has ranks of its own")
     if replay is not None:
         return _replay(output, replay, check=check)
     if trace is not None:
@@ -92,7 +108,7 @@ def command(
     assert dataset is not None
     _refuse_without_trace(settings)
     limits = {name: settings[name] for name in ("capacity_blocks", "curve", "concurrency")}
-    return _rehearse(output, dataset, profile, **limits)
+    return _rehearse(output, dataset, profile, routing=routing, dp_size=dp_size or 1, **limits)
 
 
 def _refuse_without_trace(settings: dict[str, Any]) -> None:
@@ -160,58 +176,10 @@ def _replay_line(file: Path, replay: Replay) -> str:
     return f"{file.name} {verdict}" + (f": {told}" if told else "")
 
 
-def _rehearse(
-    output: Output,
-    folder: Path,
-    profile: str | None,
-    *,
-    capacity_blocks: int | None,
-    curve: bool,
-    concurrency: int | None,
-) -> int:
+def _rehearse(output: Output, folder: Path, profile: str | None, **settings: Any) -> int:
+    from prefixbench.cli.simulate_dataset import dataset_document
     from prefixbench.cli.simulation_page import print_rehearsal
-    from prefixbench.core.tally import as_rate
-    from prefixbench.dataset.reader import DatasetReader
-    from prefixbench.dataset.rehearsal import rehearse
-    from prefixbench.simulator.engine import Engine
 
-    dataset = DatasetReader(folder)
-    dataset.check_hashes()
-    manifest = dataset.manifest
-    profile = profile or str(manifest.data["engine_profile"])
-    concurrency = concurrency or int(manifest.config["execution"]["concurrency"])
-
-    def make_engine() -> Engine:
-        return Engine(profile, capacity_blocks, block_size=manifest.hit_granularity)
-
-    played = rehearse(dataset, make_engine, concurrency=concurrency)
-    document = {
-        "dataset_id": manifest.dataset_id,
-        "profile": profile,
-        "capacity_blocks": capacity_blocks,
-        "concurrency": concurrency,
-        "block_size": manifest.hit_granularity,
-        "queries": played.tally.queries,
-        "hits": played.tally.hits,
-        "predicted_hit_ratio": as_rate(played.tally),
-        "designed_hit_ratio": dataset.validation["designed_hit_ratio"],
-        "evicted_blocks": played.evicted_blocks,
-        "preemptions": played.preemptions,
-        "groups": [
-            {"id": name, "queries": row.queries, "hits": row.hits, "hit_ratio": as_rate(row)}
-            for name, row in played.by_group.items()
-        ],
-        "curve": _curve(dataset) if curve else None,
-    }
+    document = dataset_document(folder, profile, **settings)
     output.show(document, lambda console: print_rehearsal(document, console))
     return 0
-
-
-def _curve(dataset: DatasetReader) -> list[dict[str, Any]]:
-    from prefixbench.core.tally import as_rate
-    from prefixbench.dataset.rehearsal import hits_by_capacity
-
-    return [
-        {"capacity_blocks": capacity, "hit_ratio": as_rate(tally)}
-        for capacity, tally in hits_by_capacity(dataset).items()
-    ]

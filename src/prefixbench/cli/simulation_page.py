@@ -38,18 +38,28 @@ def print_rehearsal(document: Mapping[str, Any], console: Console) -> None:
         f" {plural(document['concurrency'], 'request')} in flight:"
         f" {count(document['evicted_blocks'])} evicted, {count(document['preemptions'])} preempted"
     )
-    groups = plain_table("group", "tokens", "hits", "predicted", "")
-    for row in document["groups"]:
-        groups.add_row(
-            escape(row["id"]),
+    console.print(_hit_table("group", document["groups"], "id"))
+    if len(document["ranks"]) > 1:
+        console.print(_hit_table("rank", document["ranks"], "rank"))
+    if document["tiers"]:
+        console.print(_hit_table("tier below", document["tiers"], "name"))
+        console.print(f"{percent(document['combined_hit_ratio'])} found in all tiers together")
+    if document["curve"] is not None:
+        _print_curve(document["curve"], console)
+
+
+def _hit_table(title: str, rows: Sequence[Mapping[str, Any]], name: str) -> Table:
+    """One line for each row, which is named by its field `name`."""
+    table = plain_table(title, "tokens", "hits", "predicted", "")
+    for row in rows:
+        table.add_row(
+            escape(str(row[name])),
             count(row["queries"]),
             count(row["hits"]),
             percent(row["hit_ratio"]),
-            bar(row["hit_ratio"]),
+            bar(row["hit_ratio"] or 0),
         )
-    console.print(groups)
-    if document["curve"] is not None:
-        _print_curve(document["curve"], console)
+    return table
 
 
 def _print_curve(rows: Sequence[Mapping[str, Any]], console: Console) -> None:

@@ -2,23 +2,26 @@
 
 Prompts stand for themselves by their plan: the head is common to all groups, a first part of the
 master prefix to the members of a group, the rest to nobody, so no text is read. Each cache of the
-planned routing is one engine. A closed loop keeps so many requests on their way; engines advance
-step by step together, and a step costs no time.
+planned routing is one engine, unless a router is to place the requests. A closed loop keeps so many
+of them on their way; engines advance step by step together, and a step costs no time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from prefixbench.core.records import RequestPlan
 from prefixbench.core.tally import HitTally, total
 from prefixbench.dataset.plan_walk import cache_scope, warm_up_places
 from prefixbench.dataset.reader import DatasetReader, request_plan
+from prefixbench.simulator.cluster import Cluster, Domain
 from prefixbench.simulator.engine import Engine, StepOutcome
 from prefixbench.simulator.request import EngineRequest
+from prefixbench.simulator.routing import Arrival, RoundRobin, Router
 from prefixbench.simulator.stack_distance import chain_requests, lru_curve
 from prefixbench.simulator.tokens import TokenRuns
 from prefixbench.simulator.watermark import CACHE_OF, Cache
@@ -27,21 +30,51 @@ from prefixbench.simulator.watermark import CACHE_OF, Cache
 _SPAN = 1 << 32
 _MASTER_PREFIXES, _OWN_TOKENS, _OUTPUTS, _FILLERS = (kind << 58 for kind in range(1, 5))
 
+Part = TypeVar("Part")
+
 #: So many equal steps are taken at once where nothing can arrive meanwhile.
 _MANY_STEPS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What the engines did, in tokens of measured requests; warm-up counts nowhere."""
+    """What the engines did, in tokens of measured requests; warm-up counts nowhere.
 
-    by_group: Mapping[str, HitTally]
+    `by_domain` are the hits in the engines' own caches, for each place (an engine) and group;
+    `by_tier` what the tiers below gave, out of what all above them missed.
+    """
+
+    by_domain: Mapping[Domain, HitTally]
+    by_tier: Mapping[str, HitTally]
     evicted_blocks: int
     preemptions: int
 
     @property
     def tally(self) -> HitTally:
-        return total(self.by_group.values())
+        return total(self.by_domain.values())
+
+    @property
+    def by_group(self) -> Mapping[str, HitTally]:
+        return self._summed(lambda domain: domain[1])
+
+    @property
+    def by_place(self) -> Mapping[int, HitTally]:
+        return self._summed(lambda domain: domain[0])
+
+    def _summed(self, part_of: Callable[[Domain], Part]) -> dict[Part, HitTally]:
+        tallies: dict[Part, HitTally] = {}
+        for domain, tally in self.by_domain.items():
+            part = part_of(domain)
+            tallies[part] = tallies.get(part, HitTally(0, 0)) + tally
+        return tallies
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """So many engines, and the router that places the requests instead of the plan."""
+
+    places: int
+    router: Router
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,19 +111,27 @@ class _Row:
 
 
 def rehearse(
-    dataset: DatasetReader, make_engine: Callable[[], Engine], *, concurrency: int = 1
+    dataset: DatasetReader,
+    make_engine: Callable[[], Engine],
+    *,
+    concurrency: int = 1,
+    spread: Spread | None = None,
 ) -> Rehearsal:
     """Play a data set in its order, `concurrency` requests on their way, an engine for each cache.
 
-    Where the data set is planned for a warmed cache, every cache is warmed first.
+    With `spread` its router says which engine serves a request, not the plan. Where the data set
+    is planned for a warmed cache, every cache that may serve a group is warmed for it first.
     """
     order = dataset.manifest.config["request_order"]
     rows = list(_rows(dataset, _Waits(order)))
-    engines = {cache: make_engine() for cache in sorted({row.cache for row in rows})}
-    for place in warm_up_places(dataset.manifest, [row.plan for row in rows]):
-        _warm_up(rows[place], engines[rows[place].cache])
+    caches = sorted({row.cache for row in rows})
+    planned = {cache: place for place, cache in enumerate(caches)} if spread is None else {}
+    engines = [make_engine() for _ in range(spread.places if spread else len(caches))]
+    cluster = Cluster(engines, spread.router if spread else RoundRobin())
+    for index in warm_up_places(dataset.manifest, [row.plan for row in rows]):
+        _warm_up(rows[index], planned.get(rows[index].cache), cluster)
     loop = _ClosedLoop(
-        rows, engines, concurrency, first_token_opens=order["preserve_group_dependency"]
+        rows, planned, cluster, concurrency, first_token_opens=order["preserve_group_dependency"]
     )
     return loop.play()
 
@@ -158,10 +199,13 @@ class _Waits:
         return latest if self.predecessor or self.leader else None
 
 
-def _warm_up(row: _Row, engine: Engine) -> None:
-    engine.submit(row.warm_up_request())
-    while engine.has_work:
-        engine.step()
+def _warm_up(row: _Row, planned_place: int | None, cluster: Cluster) -> None:
+    """Ask the planned engine, or all of them where a router may choose any."""
+    everywhere = range(len(cluster.engines))
+    for place in everywhere if planned_place is None else (planned_place,):
+        cluster.submit(Arrival(row.warm_up_request(), pinned=place))
+        while cluster.has_work:
+            cluster.step()
 
 
 class _ClosedLoop:
@@ -170,21 +214,25 @@ class _ClosedLoop:
     def __init__(
         self,
         rows: Sequence[_Row],
-        engines: Mapping[Cache, Engine],
+        planned: Mapping[Cache, int],
+        cluster: Cluster,
         concurrency: int,
         *,
         first_token_opens: bool,
     ) -> None:
         self._rows = rows
-        self._engines = engines
+        self._planned = planned
+        self._cluster = cluster
         self._concurrency = concurrency
         self._coming = iter(rows)
         self._first_token_opens = first_token_opens
-        self._step_limit = _MANY_STEPS if len(engines) == concurrency == 1 else 1
+        self._step_limit = _MANY_STEPS if len(cluster.engines) == concurrency == 1 else 1
         self._slots: set[str] = set()
         self._held: list[_Row] = []
         self._opened: set[str] = set()
+        self._place: dict[str, int] = {}
         self._hits: dict[str, int] = {}
+        self._tier_hits: Counter[str] = Counter()
         self._evicted_blocks = 0
         self._preemptions = 0
 
@@ -192,12 +240,12 @@ class _ClosedLoop:
         """Serve every request."""
         self._fill_slots()
         while self._slots:
-            for engine in self._engines.values():
-                if engine.has_work:
-                    self._note(engine.step(self._step_limit))
+            for outcome in self._cluster.step(self._step_limit):
+                self._note(outcome)
             self._fill_slots()
         return Rehearsal(
-            by_group=self._tallies(),
+            by_domain=self._tallies(),
+            by_tier=self._tier_tallies(),
             evicted_blocks=self._evicted_blocks,
             preemptions=self._preemptions,
         )
@@ -209,12 +257,19 @@ class _ClosedLoop:
         held, self._held = self._held, []
         for row in held:
             if row.waits_for is None or row.waits_for in self._opened:
-                self._engines[row.cache].submit(row.engine_request())
+                self._send(row)
             else:
                 self._held.append(row)
 
+    def _send(self, row: _Row) -> None:
+        group, planned_place = row.plan.prefix_group_id, self._planned.get(row.cache)
+        arrival = Arrival(row.engine_request(), group, planned_place)
+        self._place[row.plan.request_id] = self._cluster.submit(arrival)
+
     def _note(self, outcome: StepOutcome) -> None:
         self._hits.update(outcome.hits)
+        for request_id in outcome.hits.keys() & outcome.tier_hits.keys():
+            self._tier_hits.update(outcome.tier_hits[request_id])
         self._slots.difference_update(outcome.finished)
         self._opened.update(outcome.finished)
         if self._first_token_opens:
@@ -222,10 +277,20 @@ class _ClosedLoop:
         self._evicted_blocks += outcome.evicted_blocks
         self._preemptions += len(outcome.preempted)
 
-    def _tallies(self) -> dict[str, HitTally]:
-        tallies: dict[str, HitTally] = {}
+    def _tallies(self) -> dict[Domain, HitTally]:
+        tallies: dict[Domain, HitTally] = {}
         for row in self._rows:
             found = HitTally(self._hits[row.plan.request_id], row.plan.input_len)
-            group = row.plan.prefix_group_id
-            tallies[group] = tallies.get(group, HitTally(0, 0)) + found
+            domain = (self._place[row.plan.request_id], row.plan.prefix_group_id)
+            tallies[domain] = tallies.get(domain, HitTally(0, 0)) + found
+        return tallies
+
+    def _tier_tallies(self) -> dict[str, HitTally]:
+        """Each tier is asked for what the device and the tiers before it had not."""
+        missed = sum(row.plan.input_len for row in self._rows) - sum(self._hits.values())
+        tallies: dict[str, HitTally] = {}
+        for store in self._cluster.engines[0].options.stores:
+            name = store.rules.name
+            tallies[name] = HitTally(self._tier_hits[name], missed)
+            missed -= self._tier_hits[name]
         return tallies

@@ -1,0 +1,83 @@
+"""A data set played against simulated engines, as the document that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefixbench.core.tally import HitTally, as_rate, total
+from prefixbench.dataset.reader import DatasetReader
+from prefixbench.dataset.rehearsal import Spread, hits_by_capacity, rehearse
+from prefixbench.simulator.engine import Engine
+from prefixbench.simulator.routing import ROUTERS
+
+
+def dataset_document(
+    folder: Path,
+    profile: str | None,
+    *,
+    capacity_blocks: int | None,
+    curve: bool,
+    concurrency: int | None,
+    routing: str,
+    dp_size: int,
+) -> dict[str, Any]:
+    """What `simulate --dataset` shows; a profile and concurrency that are None are the data set's.
+
+    A routing that names no router is the plan's.
+    """
+    dataset = DatasetReader(folder)
+    dataset.check_hashes()
+    manifest = dataset.manifest
+    profile = profile or str(manifest.data["engine_profile"])
+    concurrency = concurrency or int(manifest.config["execution"]["concurrency"])
+
+    def make_engine() -> Engine:
+        return Engine(profile, capacity_blocks, block_size=manifest.hit_granularity)
+
+    spread = Spread(dp_size, ROUTERS[routing]()) if routing in ROUTERS else None
+    played = rehearse(dataset, make_engine, concurrency=concurrency, spread=spread)
+    return {
+        "dataset_id": manifest.dataset_id,
+        "profile": profile,
+        "capacity_blocks": capacity_blocks,
+        "concurrency": concurrency,
+        "routing": routing,
+        "block_size": manifest.hit_granularity,
+        "queries": played.tally.queries,
+        "hits": played.tally.hits,
+        "predicted_hit_ratio": as_rate(played.tally),
+        "designed_hit_ratio": dataset.validation["designed_hit_ratio"],
+        "evicted_blocks": played.evicted_blocks,
+        "preemptions": played.preemptions,
+        "groups": _rows("id", played.by_group),
+        "ranks": _rows("rank", dict(sorted(played.by_place.items()))),
+        "domains": [
+            {"rank": rank, "group": group, "queries": row.queries, "hits": row.hits}
+            for (rank, group), row in sorted(played.by_domain.items())
+        ],
+        "tiers": _rows("name", played.by_tier),
+        "combined_hit_ratio": as_rate(_with_tiers(played.tally, played.by_tier)),
+        "curve": _curve(dataset) if curve else None,
+    }
+
+
+def _rows(name: str, tallies: Mapping[Any, HitTally]) -> list[dict[str, Any]]:
+    return [
+        {name: key, "queries": row.queries, "hits": row.hits, "hit_ratio": as_rate(row)}
+        for key, row in tallies.items()
+    ]
+
+
+def _with_tiers(device: HitTally, by_tier: Mapping[str, HitTally]) -> HitTally:
+    """Tokens found anywhere; a lower tier is asked again for what was asked for above."""
+    below = total(HitTally(row.hits, 0) for row in by_tier.values())
+    return device + below
+
+
+def _curve(dataset: DatasetReader) -> list[dict[str, Any]]:
+    return [
+        {"capacity_blocks": capacity, "hit_ratio": as_rate(tally)}
+        for capacity, tally in hits_by_capacity(dataset).items()
+    ]
