@@ -186,6 +186,28 @@ def test_a_folder_without_a_data_set_is_told(verb: str, tmp_path: Path) -> None:
     assert str(tmp_path) not in told
 
 
+@pytest.mark.parametrize(
+    ("fault", "exit_code"), [("metrics_404", 5), ("http_error=0.5", 6), ("extra_prompt_token", 5)]
+)
+def test_a_run_that_ends_with_an_error_names_its_directory(
+    fault: str, exit_code: int, dataset: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    with background_server(ServeOptions(time_scale=0, faults=(fault,))) as url:
+        run = ("run", "--dataset", dataset, "--url", url, "--output", run_dir)
+        assert f"run_dir={run_dir}" in prefixbench(*run, exit_code=exit_code).stderr
+        told = document(*run, "--overwrite", exit_code=exit_code)
+    assert told["context"]["run_dir"] == str(run_dir)
+    assert str(tmp_path) not in (run_dir / "runtime" / "run.json").read_text()
+
+
+def test_a_run_without_a_rate_says_so_once(dataset: Path, tmp_path: Path) -> None:
+    with background_server(ServeOptions(time_scale=0, faults=("metrics_404",))) as url:
+        run = ("run", "--dataset", dataset, "--url", url, "--output", tmp_path / "run")
+        page = prefixbench(*run, "--metrics-optional").stdout
+    assert "designed, not measured\n" in page
+
+
 def test_simulate_finds_what_was_designed(dataset: Path) -> None:
     played = document("simulate", "--dataset", dataset, "--curve")
     assert played["predicted_hit_ratio"] == played["designed_hit_ratio"] > 0

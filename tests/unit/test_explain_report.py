@@ -140,6 +140,13 @@ def test_an_edited_manifest_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
+@pytest.mark.parametrize("folder", ["", "nope"])
+def test_a_folder_that_holds_no_run_is_told(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(StorageError, match="no run here") as told:
+        write_report(tmp_path / folder)
+    assert "run directory: the folder that `prefixbench run` writes" in told.value.hint
+
+
 @pytest.mark.parametrize("name", ["run.json", "request_results.jsonl"])
 def test_an_unfinished_run_is_told_apart_from_a_broken_one(tmp_path: Path, name: str) -> None:
     (write_run(tmp_path) / "runtime" / name).unlink()

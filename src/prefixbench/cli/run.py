@@ -119,12 +119,14 @@ def print_run(document: dict[str, Any], console: Console) -> None:
     """Print designed and measured ratio of each phase, and where the run stands."""
     from rich.markup import escape
 
-    from prefixbench.explain.wording import percent, points, readable
+    from prefixbench.explain.wording import measured, percent, points, readable
 
     console.print(f"[bold]{escape(document['dataset_id'])}[/bold]  run {document['status']}")
     for phase in document["phases"]:
+        deviation = phase["runtime_deviation"]
         console.print(
             f"  {readable(phase['phase'])}: {percent(phase['designed_hit_ratio'])} designed,"
-            f" {percent(phase['hit_rate'])} measured ({points(phase['runtime_deviation'])})"
+            f" {measured(phase['hit_rate'])}"
+            + ("" if deviation is None else f" ({points(deviation)})")
         )
     console.print(document["run_dir"], soft_wrap=True)

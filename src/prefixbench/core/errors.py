@@ -38,6 +38,7 @@ class ErrorContext:
     prefix_group_id: str | None = None
     retry: int | None = None
     field: str | None = None
+    run_dir: str | None = None
 
     def items(self) -> list[tuple[str, Any]]:
         return [(key, value) for key, value in asdict(self).items() if value is not None]

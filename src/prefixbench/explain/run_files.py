@@ -69,6 +69,7 @@ class RunRecord:
 def read_run(run_dir: str | Path) -> RunRecord:
     """Read a run directory; raise DatasetChangedError where two files disagree on the data set."""
     folder = Path(run_dir)
+    _check_is_a_run(folder)
     dataset = DatasetReader(folder / "dataset")
     _check_copies(dataset)
     documents = {name: _document(folder, name) for name in (_RUN, _PERFORMANCE, _COUNTERS)}
@@ -84,6 +85,16 @@ def read_run(run_dir: str | Path) -> RunRecord:
         plans=plans,
         results=tuple(_results(folder, dataset.manifest)),
     )
+
+
+def _check_is_a_run(folder: Path) -> None:
+    if not (folder / "runtime").is_dir():
+        raise StorageError(
+            "no run here: there is no folder runtime/ in it",
+            context=ErrorContext(stage=Stage.REPORT, field="--run-dir"),
+            hint="name a run directory: the folder that `prefixbench run` writes and names at its "
+            "end, by default outputs/run_NNN",
+        )
 
 
 def _check_copies(dataset: DatasetReader) -> None:

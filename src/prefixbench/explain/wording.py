@@ -22,6 +22,15 @@ def percent(fraction: float | None, *, absent: str = NOT_MEASURED) -> str:
     return absent if fraction is None else f"{fraction * 100:.2f} %"
 
 
+def measured(rate: float | None) -> str:
+    """A rate as the end of a sentence.
+
+    >>> measured(0.5), measured(None)
+    ('50.00 % measured', 'not measured')
+    """
+    return NOT_MEASURED if rate is None else f"{percent(rate)} measured"
+
+
 def points(fraction: float | None, *, absent: str = NOT_MEASURED) -> str:
     """A deviation, given as a fraction, in signed percentage points.
 
@@ -101,8 +110,8 @@ def headline_sentence(target: float | None, designed: float | None, actual: floa
     >>> headline_sentence(0.6, 0.6, 0.59984)
     '60.00 % asked, 60.00 % planned, 59.98 % measured'
     """
-    measured = "not measured" if actual is None else f"{percent(actual)} measured"
-    return f"{percent(target, absent='none')} asked, {percent(designed)} planned, {measured}"
+    asked = percent(target, absent="none")
+    return f"{asked} asked, {percent(designed)} planned, {measured(actual)}"
 
 
 def pick(document: Mapping[str, Any] | None, *path: str) -> Any:

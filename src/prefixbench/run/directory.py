@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,16 @@ def storage_errors(dataset_id: str) -> Iterator[None]:
             context=ErrorContext(stage=Stage.RUN, dataset_id=dataset_id, field="--output"),
             hint="free some space or choose another --output; what is written stays readable",
         ) from error
+
+
+@contextmanager
+def naming(directory: RunDirectory) -> Iterator[None]:
+    """Let an error say where the run stands that it ended."""
+    try:
+        yield
+    except PrefixBenchError as error:
+        error.context = replace(error.context, run_dir=str(directory.path))
+        raise
 
 
 def _next_default() -> Path:

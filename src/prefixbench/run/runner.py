@@ -33,7 +33,7 @@ from prefixbench.run.cache_metrics import Gap
 from prefixbench.run.calibration import Calibration, calibrate
 from prefixbench.run.client import Client
 from prefixbench.run.designed import DesignedHits
-from prefixbench.run.directory import copy_dataset, open_directory, storage_errors
+from prefixbench.run.directory import copy_dataset, naming, open_directory, storage_errors
 from prefixbench.run.families import ADAPTERS
 from prefixbench.run.interrupt import stop_on_signals
 from prefixbench.run.isolation import Isolator, OpeningChoice
@@ -169,7 +169,7 @@ class _Run:
         )
         done = journal.resume() if self._options.resume else set()
         copy_dataset(self._dataset, directory)
-        with journal, stop_on_signals(self._stop):
+        with naming(directory), journal, stop_on_signals(self._stop):
             return await self._execute(journal, done)
 
     async def _execute(self, journal: RunJournal, done: set[tuple[str, int]]) -> RunResult:
