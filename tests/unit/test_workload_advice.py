@@ -55,6 +55,12 @@ def test_the_smallest_change_of_a_kind_is_suggested(key: str, smaller_change: in
     assert not reachable(f"{key}={value + smaller_change}")
 
 
+def test_one_group_is_not_called_groups() -> None:
+    advice = advice_on(prefix={"mode": "multi_prefix", "group_count": 2}, request_count=4)
+    words = " ".join(suggestion.sentence for suggestion in advice.suggestions)
+    assert "1 prefix group instead of 2" in words
+
+
 def test_unshared_tokens_are_given_up_only_as_far_as_needed() -> None:
     changes = {
         "prefix": {"mode": "single_prefix", "minimum_non_shared_length": 700},

@@ -92,7 +92,7 @@ def _fewer_groups(setting: Setting) -> Iterator[Knob]:
             values=range(groups - 1, 0, -1),
             change=lambda count: Change(
                 settings=(f"prefix.group_count={count}",),
-                words=f"{count} prefix groups instead of {groups}",
+                words=f"{count} prefix group{'' if count == 1 else 's'} instead of {groups}",
             ),
         )
     elif groups > 1 and setting.config.target.scope is TargetScope.GLOBAL:
