@@ -121,6 +121,18 @@ def test_the_four_headline_numbers_stand_in_the_first_screen(visit: Visit) -> No
         assert box["x"] + box["width"] <= SCREEN["width"]
 
 
+def test_the_target_is_a_line_that_can_be_seen(visit: Visit) -> None:
+    """Across the plot, in the colour of text, and in the legend."""
+    line = visit.page.locator("#chart-curve .scatterlayer .trace").last.locator("path.js-line")
+    box = line.bounding_box()
+    assert box["width"] > 0.9 * visit.page.locator("#chart-curve .nsewdrag").bounding_box()["width"]
+    style = line.evaluate("path => [path.style.stroke, path.style.strokeDasharray]")
+    text = visit.page.evaluate("getComputedStyle(document.body).color")
+    assert style[0] == text
+    assert style[1] not in ("", "none")
+    assert visit.page.locator("#chart-curve .legendtext", has_text="asked").is_visible()
+
+
 def test_the_page_is_as_wide_as_the_screen(visit: Visit) -> None:
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= SCREEN["width"]
     for table in visit.page.locator("section table").all():

@@ -78,7 +78,7 @@ def hit_rate_curve(analysis: Analysis) -> Chart | None:
     layout = _layout("request", "hit rate so far", y_format=".0%")
     layout["yaxis"]["rangemode"] = "tozero"
     if target is not None:
-        layout["shapes"] = [_level(float(target))]
+        traces.append(_level("asked", float(target), places))
         caption += f" The dotted line is the target, {percent(float(target))}."
     return Chart(figure={"data": traces, "layout": layout}, caption=caption)
 
@@ -109,16 +109,16 @@ def _line(
     }
 
 
-def _level(height: float) -> dict[str, Any]:
+def _level(name: str, height: float, places: Sequence[int]) -> dict[str, Any]:
+    """A dotted line across the curves, drawn over them and over the grid."""
     return {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": height,
-        "y1": height,
-        "layer": "below",
-        "line": {"color": "$muted", "width": 1, "dash": "dot"},
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": [places[0] + 1, places[-1] + 1],
+        "y": [height, height],
+        "line": {"color": "$text", "width": 2, "dash": "dot"},
+        "hovertemplate": "%{y:.2%}",
     }
 
 
