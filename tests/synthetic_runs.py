@@ -516,6 +516,7 @@ def _performance(world: World, phase: dict[str, Any]) -> dict[str, Any]:
             "cpu_s": 1.0,
             "max_rss_bytes": 1,
             "verdict": world.notes.get("client", "ok"),
+            "reason": world.notes.get("client_reason"),
         },
     }
 

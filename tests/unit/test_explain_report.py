@@ -210,10 +210,10 @@ def test_no_error_text_salt_or_prompt_reaches_the_report(tmp_path: Path) -> None
 
 
 def test_a_client_that_was_the_bottleneck_is_told_in_the_first_screen(tmp_path: Path) -> None:
-    report = reported(tmp_path, notes={"client": "busy"})
-    assert report["notes"] == [
-        "The client was short of processor time (p99 of its send delay: 0.2 ms): latencies may be "
-        "its own."
+    notes = {"client": "late", "client_reason": "p99 of its event loop's lag: 12.0 ms"}
+    assert reported(tmp_path, notes=notes)["notes"] == [
+        "The client was late in sending or reading (p99 of its event loop's lag: 12.0 ms):"
+        " latencies may be its own."
     ]
 
 

@@ -9,7 +9,7 @@ from prefixbench.explain.analysis import Analysis
 from prefixbench.explain.phases import Phase
 from prefixbench.explain.unsized import why_unmeasured
 from prefixbench.explain.verdict import ScenarioClass
-from prefixbench.explain.wording import count, percent, pick, plural, quantity
+from prefixbench.explain.wording import count, percent, pick, plural
 
 #: Verdicts of the client that need no word.
 _CLIENT_FINE = frozenset({None, "ok"})
@@ -73,8 +73,8 @@ def _slow_client(phase: Phase) -> str | None:
     if client.get("verdict") in _CLIENT_FINE:
         return None
     state = _CLIENT_WORDS.get(client["verdict"], client["verdict"])
-    delay = quantity(client.get("send_delay_ms_p99"))
-    return f"The client was {state} (p99 of its send delay: {delay} ms): latencies may be its own."
+    reason = f" ({client['reason']})" if client.get("reason") else ""
+    return f"The client was {state}{reason}: latencies may be its own."
 
 
 def _cache(analysis: Analysis) -> Iterator[str]:
