@@ -35,7 +35,6 @@ from prefixbench.dataset.description import BlockSize, describe, identity_sha256
 from prefixbench.dataset.layout import DATA, MANIFEST, METADATA, REPORT
 from prefixbench.dataset.materials import (
     Materials,
-    ServerView,
     load_materials,
     load_planning_frame,
 )
@@ -43,6 +42,7 @@ from prefixbench.dataset.proof import Proof, VerifyDepth, prove_dataset
 from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.recipes import open_dataset
 from prefixbench.dataset.server_profile import ServerStatement
+from prefixbench.dataset.server_view import ServerView
 from prefixbench.dataset.verification import verify_texts
 from prefixbench.dataset.writer import DatasetWriter
 from prefixbench.workload.certificate import certificate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +14,9 @@ from prefixbench.content.passages import Passages, SampleChoice, choose_passages
 from prefixbench.content.pool import Pool, TextSource
 from prefixbench.content.pool_cache import load_pool
 from prefixbench.content.sources import open_source
-from prefixbench.content.template import Frame, chat_renderer, make_frame, shortest_possible
+from prefixbench.content.template import Frame, make_frame, shortest_possible
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
 from prefixbench.content.words import WordAtom, opening_words
-from prefixbench.core.errors import ErrorContext, Stage, TokenizerError
 from prefixbench.workload import setting
 
 #: Corpora made by code are one text for all data sets; what differs is where each begins to read.
@@ -118,43 +116,3 @@ def _target_words(config: PrefixCacheDatasetConfig) -> str:
     if config.target.hit_ratio is not None:
         return repr(config.target.hit_ratio)
     return " ".join(f"{group.id}={group.hit_ratio!r}" for group in config.target.groups)
-
-
-class ServerView:
-    """Encodes rows of data.jsonl as the server they are made for would."""
-
-    def __init__(self, tokenizer: Tokenizer, prompt_format: PromptFormat) -> None:
-        self._tokenizer = tokenizer
-        self._chat = prompt_format is PromptFormat.CHAT
-        self._render = chat_renderer(tokenizer) if self._chat else None
-
-    @classmethod
-    def of_manifest(cls, manifest: Mapping[str, Any], tokenizer: str | None) -> ServerView:
-        """The view of a data set's own tokenizer; TokenizerError if it is another one or none.
-
-        Manifests name a tokenizer's file without its folder, so only the built-in one is found
-        without help.
-        """
-        expected = manifest["tokenizer"]
-        loaded = load_tokenizer(tokenizer or manifest["config"]["tokenizer"])
-        if loaded.fingerprint != expected["fingerprint"]:
-            raise TokenizerError(
-                f"tokenizer {loaded.name!r} is not the one of the data set, {expected['name']!r}",
-                context=ErrorContext(
-                    stage=Stage.CONTENT, dataset_id=manifest["dataset_id"], field="tokenizer"
-                ),
-                hint="name the tokenizer.json that the data set was generated with",
-            )
-        return cls(loaded, PromptFormat(manifest["prompt_format"]))
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-        if rows and "prompt_token_ids" in rows[0]:
-            return [list(row["prompt_token_ids"]) for row in rows]
-        texts = [self.text_of(row) for row in rows]
-        return self._tokenizer.encode_batch(texts, add_special_tokens=not self._chat)
-
-    def text_of(self, row: Mapping[str, Any]) -> str:
-        """The text the model sees of one row, special tokens spelled out by the template."""
-        if self._render is None:
-            return str(row["prompt"])
-        return self._render(str(row["messages"][0]["content"]))

@@ -8,13 +8,14 @@ which would also find blocks that requests share by accident.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice, zip_longest
 from typing import Any
 
 from prefixbench.config.suffix import CacheMatchSemantics
+from prefixbench.content.tape import Ids
 from prefixbench.core.blocks import longest_hit
 from prefixbench.core.errors import DatasetChangedError, ErrorContext, PrefixBenchError, Stage
 from prefixbench.core.records import RequestPlan
@@ -28,6 +29,7 @@ from prefixbench.dataset.plan_walk import (
     warm_up_places,
 )
 from prefixbench.dataset.reader import DatasetReader, request_plan
+from prefixbench.dataset.server_view import ServerView
 from prefixbench.simulator.watermark import CACHE_OF
 from prefixbench.workload.validate import validate_theoretical_hit_rate
 
@@ -36,9 +38,6 @@ SAMPLE_PROMPTS = 200
 #: Up to so many prompts, `validate` encodes all of them unless told otherwise.
 FULL_UP_TO = 2_000
 _BATCH = 64
-
-#: Ids of the sequence the server sees, for some rows of data.jsonl.
-EncodeRows = Callable[[Sequence[Mapping[str, Any]]], list[list[int]]]
 
 
 class VerifyDepth(StrEnum):
@@ -68,9 +67,15 @@ class Verification:
     method: str
     prompts_checked: int
     mismatches: int
+    prompts_by_engine: Mapping[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "method": self.method,
+            "prompts_checked": self.prompts_checked,
+            "mismatches": self.mismatches,
+            "prompts_by_engine": dict(sorted(self.prompts_by_engine.items())),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +112,11 @@ class Proof:
 
 
 def prove_dataset(
-    reader: DatasetReader, encode_rows: EncodeRows | None, depth: VerifyDepth | None = None
+    reader: DatasetReader, view: ServerView | None, depth: VerifyDepth | None = None
 ) -> Proof:
     """Run every check; a broken row ends the checks that read rows.
 
-    Without `encode_rows` the texts stay unproved: `verification` is None.
+    Without a `view` the texts stay unproved: `verification` is None.
     """
     checks = list(_check_files(reader))
     verification = None
@@ -121,8 +126,8 @@ def prove_dataset(
         checks += _check_rows(reader, rows)
         checks.append(_check_walk(reader, rows, plans))
         checks += _check_report(reader, rows)
-        if encode_rows is not None:
-            text_checks, verification = _check_texts(reader, plans, rows, encode_rows, depth)
+        if view is not None:
+            text_checks, verification = _check_texts(reader, plans, rows, view, depth)
             checks += text_checks
     except (PrefixBenchError, KeyError, TypeError, ValueError) as error:
         detail = error.message if isinstance(error, PrefixBenchError) else "a row lacks its keys"
@@ -230,7 +235,7 @@ def _check_texts(
     reader: DatasetReader,
     plans: Sequence[RequestPlan],
     rows: list[dict[str, Any]],
-    encode_rows: EncodeRows,
+    view: ServerView,
     depth: VerifyDepth | None,
 ) -> tuple[list[Check], Verification]:
     if depth is None:
@@ -238,11 +243,13 @@ def _check_texts(
     chosen = chosen_places(len(plans), depth)
     walk = _TextWalk(reader.manifest, plans, rows) if depth is VerifyDepth.FULL else None
     if walk is not None:
+        sample = chosen_places(len(plans), VerifyDepth.SAMPLE)
+        view.try_fast_engine([data for _, data in _picked(reader, sample)])
         warm_ups = warm_up_places(reader.manifest, plans)
-        for place, data, ids in _encoded(reader, encode_rows, warm_ups):
+        for place, data, ids in _encoded(reader, view, warm_ups):
             walk.warm_up(place, data, ids)
     mismatches = 0
-    for place, data, ids in _encoded(reader, encode_rows, chosen):
+    for place, data, ids in _encoded(reader, view, chosen):
         mismatches += len(ids) != plans[place].input_len
         if walk is not None:
             walk.serve(place, data, ids)
@@ -250,6 +257,7 @@ def _check_texts(
         method=f"{depth}: encoded again from disk",
         prompts_checked=len(chosen),
         mismatches=mismatches,
+        prompts_by_engine=view.prompts_by_engine,
     )
     checks = [_counted("encoded lengths", mismatches, f"of {len(chosen)} prompts differ")]
     if walk is not None:
@@ -269,14 +277,19 @@ def chosen_places(count: int, depth: VerifyDepth) -> list[int]:
     return sorted({number * (count - 1) // max(sample - 1, 1) for number in range(sample)})
 
 
-def _encoded(
-    reader: DatasetReader, encode_rows: EncodeRows, chosen: Sequence[int]
-) -> Iterator[tuple[int, dict[str, Any], list[int]]]:
-    """Place, row of data.jsonl and ids of the chosen requests, in sending order."""
+def _picked(reader: DatasetReader, chosen: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Place and row of data.jsonl of the chosen requests, in sending order."""
     wanted = set(chosen)
-    picked = ((place, data) for place, data in enumerate(reader.requests()) if place in wanted)
+    return ((place, data) for place, data in enumerate(reader.requests()) if place in wanted)
+
+
+def _encoded(
+    reader: DatasetReader, view: ServerView, chosen: Sequence[int]
+) -> Iterator[tuple[int, dict[str, Any], Ids]]:
+    """As `_picked`, with the ids of each request."""
+    picked = _picked(reader, chosen)
     while batch := list(islice(picked, _BATCH)):
-        ids = encode_rows([data for _, data in batch])
+        ids = view([data for _, data in batch])
         yield from ((place, data, own) for (place, data), own in zip(batch, ids, strict=True))
 
 
@@ -304,12 +317,13 @@ class _TextWalk:
             for outcome, row in zip(sequential_walk(manifest, plans), rows, strict=True)
         ]
 
-    def warm_up(self, place: int, data: Mapping[str, Any], ids: Sequence[int]) -> None:
+    def warm_up(self, place: int, data: Mapping[str, Any], ids: Ids) -> None:
         """Store the planned prefix of a group's longest member."""
-        self._walk.store(self._root(place, data), ids[: self._plans[place].planned_prefix_len])
+        prefix = ids[: self._plans[place].planned_prefix_len]
+        self._walk.store(self._root(place, data), prefix.tolist())
 
-    def serve(self, place: int, data: Mapping[str, Any], ids: Sequence[int]) -> None:
-        found = self._walk.serve(self._root(place, data), ids)
+    def serve(self, place: int, data: Mapping[str, Any], ids: Ids) -> None:
+        found = self._walk.serve(self._root(place, data), ids.tolist())
         self.wrong += found != self._shared[place]
 
     def _root(self, place: int, data: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import orjson
 
 from prefixbench.config.dataset import PromptFormat
-from prefixbench.content.compose import Composer
-from prefixbench.dataset.materials import Materials, ServerView
+from prefixbench.content.compose import Composer, PromptBatch
+from prefixbench.content.tape import Positions
+from prefixbench.dataset.materials import Materials
+from prefixbench.dataset.members import prompt_members
 from prefixbench.dataset.proof import Verification, VerifyDepth, chosen_places
+from prefixbench.dataset.server_view import ServerView
 from prefixbench.workload.planner import Plan
 
 _BATCH = 64
@@ -18,26 +22,38 @@ _BATCH = 64
 def verify_texts(
     plan: Plan, composer: Composer, materials: Materials, depth: VerifyDepth
 ) -> Verification:
-    """Compare ids of a sample, or of all prompts, with a fresh encoding of their texts."""
+    """Compare ids of a sample, or of all prompts, with a fresh encoding of their texts.
+
+    All of them are encoded by a fast engine, where one is installed that agrees on the sample.
+    """
     prompt_format = plan.config.prompt_format
     view = ServerView(materials.tokenizer, prompt_format)
-    chosen = chosen_places(plan.workload.request_count, depth)
-    mismatches = 0
-    for start in range(0, len(chosen), _BATCH):
-        requests = plan.order[chosen[start : start + _BATCH]].tolist()
-        encoded = view([_row(composer, request, prompt_format) for request in requests])
-        mismatches += sum(
-            ids != composer.prompt_ids(request).tolist()
-            for request, ids in zip(requests, encoded, strict=True)
-        )
+    requests = plan.order[chosen_places(plan.workload.request_count, depth)]
+    if depth is VerifyDepth.FULL:
+        sample = plan.order[chosen_places(plan.workload.request_count, VerifyDepth.SAMPLE)]
+        view.try_fast_engine(_rows(composer.batch(sample), prompt_format))
+    mismatches = sum(
+        _mismatches(composer, view, requests[start : start + _BATCH], prompt_format)
+        for start in range(0, len(requests), _BATCH)
+    )
     method = "certificate" if depth is VerifyDepth.CERTIFICATE else f"{depth}: encoded again"
-    return Verification(method=method, prompts_checked=len(chosen), mismatches=mismatches)
+    return Verification(
+        method=method,
+        prompts_checked=len(requests),
+        mismatches=mismatches,
+        prompts_by_engine=view.prompts_by_engine,
+    )
 
 
-def _row(composer: Composer, request: int, prompt_format: PromptFormat) -> dict[str, Any]:
-    if prompt_format is PromptFormat.TOKEN_IDS:
-        return {"prompt_token_ids": composer.prompt_ids(request).tolist()}
-    text = orjson.loads(b'"' + composer.prompt_json(request) + b'"')
-    if prompt_format is PromptFormat.CHAT:
-        return {"messages": [{"role": "user", "content": text}]}
-    return {"prompt": text}
+def _mismatches(
+    composer: Composer, view: ServerView, requests: Positions, prompt_format: PromptFormat
+) -> int:
+    batch = composer.batch(requests)
+    pairs = zip(view(_rows(batch, prompt_format)), batch.ids(), strict=True)
+    return sum(not np.array_equal(encoded, planned) for encoded, planned in pairs)
+
+
+def _rows(batch: PromptBatch, prompt_format: PromptFormat) -> list[dict[str, Any]]:
+    """The members that hold the prompts, read as a receiver reads them."""
+    members = prompt_members(batch, prompt_format)
+    return [orjson.loads(b"{%b}" % b"".join(parts)) for parts in members]
