@@ -51,6 +51,7 @@ DEFAULTS = {
         "sample_ids": [],
         "group_count": None,
         "popularity": None,
+        "tree": [],
         "groups": [],
         "assignment": [],
     },
@@ -70,6 +71,7 @@ DEFAULTS = {
             "on_collision": "error",
         },
     },
+    "sessions": None,
     "request_order": {
         "within_group": "input_len_asc",
         "across_group": "lag_robust",
@@ -127,6 +129,9 @@ def test_what_is_recorded_can_be_read_again() -> None:
     zipf = {"group_count": 5, "popularity": {"exponent": 1.1}}
     spaced = parsed(request_count=9, prefix=zipf, request_order={"reuse_distance": 4})
     assert parse_config(spaced.effective()).effective() == spaced.effective()
+    tree = [{"name": "system", "length": 30}, {"name": "tenant", "count": 2}]
+    chat = parsed(prefix={"tree": tree}, sessions={"turns": 2, "new_tokens": 9})
+    assert parse_config(chat.effective()).effective() == chat.effective()
 
 
 def test_a_known_block_size_settles_what_depends_on_it() -> None:

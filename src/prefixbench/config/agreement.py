@@ -15,8 +15,10 @@ from prefixbench.config.planning import PlanningConfig
 from prefixbench.config.prefix import PrefixGroupConfig
 from prefixbench.config.problems import nearest_word
 from prefixbench.config.routing import RoutingConfig, RoutingPolicy
+from prefixbench.config.sessions import SessionsConfig
 from prefixbench.config.target import TargetHitRateConfig, TargetScope
 from prefixbench.core.errors import ConfigProblem
+from prefixbench.core.records import CacheScope
 
 Problems = Iterator[ConfigProblem]
 
@@ -94,7 +96,7 @@ def _groups_cover_the_requests(request_count: int, prefix: PrefixGroupConfig) ->
         return
     if len(prefix.group_ids) > request_count:
         yield ConfigProblem(
-            path="prefix.group_count" if prefix.group_count else "prefix.groups",
+            path=_naming_key(prefix),
             message="has more groups than there are requests",
             given=f"{len(prefix.group_ids)} groups",
             allowed=f"at most {request_count} (request_count)",
@@ -113,6 +115,12 @@ def _groups_cover_the_requests(request_count: int, prefix: PrefixGroupConfig) ->
             if weighted
             else f"{request_count} requests",
         )
+
+
+def _naming_key(prefix: PrefixGroupConfig) -> str:
+    if prefix.group_count:
+        return "prefix.group_count"
+    return "prefix.tree" if prefix.tree else "prefix.groups"
 
 
 def _assignment_fits(request_count: int, prefix: PrefixGroupConfig) -> Problems:
@@ -185,6 +193,59 @@ def _groups_share_a_limited_cache(
         )
 
 
+def _a_tree_shares_across_groups(
+    prefix: PrefixGroupConfig, target: TargetHitRateConfig, planning: PlanningConfig
+) -> Problems:
+    if not prefix.tree:
+        return
+    if target.scope is TargetScope.PER_GROUP:
+        yield ConfigProblem(
+            path="prefix.tree",
+            message="cannot be used together with a target for each group: what a leaf finds"
+            " depends on the others",
+            allowed="target.scope: global beside it",
+        )
+    if planning.capacity_blocks is not None:
+        yield ConfigProblem(
+            path="prefix.tree",
+            message="cannot be planned for a limited cache",
+            allowed="no planning.capacity_blocks beside it",
+        )
+
+
+def _sessions_are_whole(
+    sessions: SessionsConfig | None,
+    input_length: LengthDistributionConfig,
+    prefix: PrefixGroupConfig,
+    planning: PlanningConfig,
+    routing: RoutingConfig,
+) -> Problems:
+    if sessions is None:
+        return
+    local = routing.cache_scope is not CacheScope.GLOBAL and routing.rank_count > 1
+    excluded = {
+        "input_length": (isinstance(input_length, ExplicitLength), "a length for each request"),
+        "prefix.assignment": (bool(prefix.assignment), "a group for each request"),
+        "prefix.groups": (
+            any(group.request_count is not None for group in prefix.groups),
+            "request_count of a group",
+        ),
+        "prefix.nested_prefix": (not prefix.nested_prefix, "prefixes of one length"),
+        "planning.capacity_blocks": (planning.capacity_blocks is not None, "a limited cache"),
+        "routing.policy": (
+            local and routing.policy is RoutingPolicy.ROUND_ROBIN,
+            "turns that go to caches in turn",
+        ),
+    }
+    for path, (given, what) in excluded.items():
+        if given:
+            yield ConfigProblem(
+                path=path,
+                message=f"gives {what}, which sessions do not allow",
+                allowed="no sessions beside it, or another setting",
+            )
+
+
 def _known_groups(path: str, named: Any, known: tuple[str, ...]) -> Problems:
     for name in dict.fromkeys(named):
         if name not in known:
@@ -206,4 +267,6 @@ _CHECKS: tuple[Callable[..., Problems], ...] = (
     _targets_name_the_groups,
     _bindings_name_the_groups,
     _groups_share_a_limited_cache,
+    _a_tree_shares_across_groups,
+    _sessions_are_whole,
 )

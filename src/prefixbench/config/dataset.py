@@ -20,6 +20,7 @@ from prefixbench.config.order import RequestOrderConfig
 from prefixbench.config.planning import PlanningConfig
 from prefixbench.config.prefix import PrefixGroupConfig
 from prefixbench.config.routing import RoutingConfig
+from prefixbench.config.sessions import SessionsConfig
 from prefixbench.config.suffix import DataSourceConfig, SourceName, SuffixGenerationConfig
 from prefixbench.config.target import TargetHitRateConfig
 from prefixbench.config.validation import ValidationConfig
@@ -72,6 +73,9 @@ class PrefixCacheDatasetConfig(Section):
     prefix: PrefixGroupConfig = Field(
         default=PrefixGroupConfig(),
         description="The prefix groups; short form `prefix_mode: single_prefix`.",
+    )
+    sessions: SessionsConfig | None = Field(
+        default=None, description="Multi-turn sessions; single requests unless given."
     )
     suffix: SuffixGenerationConfig = Field(
         default=SuffixGenerationConfig(), description="What follows the shared prefix."

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any
+from itertools import product
+from math import prod
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from prefixbench.config.base import (
     Count,
@@ -17,10 +19,14 @@ from prefixbench.config.base import (
     Section,
     Text,
     Weight,
+    broken_rule,
     duplicates,
 )
 from prefixbench.config.suffix import SourceName
 from prefixbench.core.errors import ConfigProblem
+
+#: Leaves of a tree of prefixes at most; each has a name.
+_MOST_LEAVES = 1_000_000
 
 
 class PrefixMode(StrEnum):
@@ -65,6 +71,42 @@ class PopularityConfig(Section):
     )
 
 
+class TreeLevelConfig(Section):
+    """One level of a tree of prefixes: its nodes follow the text of the node above them."""
+
+    name: Name = Field(description="What the level holds: system, tenant, documents, …")
+    count: Count = Field(
+        default=1, description="Nodes of this level under each node of the level above."
+    )
+    length: Count | None = Field(
+        default=None,
+        description="Tokens of each node; only the last level may be as long as the plan needs.",
+    )
+    popularity: PopularityConfig | None = Field(
+        default=None, description="Unequal shares for the nodes under one node above."
+    )
+
+
+def _has_depths(levels: tuple[TreeLevelConfig, ...]) -> tuple[TreeLevelConfig, ...]:
+    endless = [level.name for level in levels[:-1] if level.length is None]
+    if endless:
+        raise broken_rule(
+            f"has levels without a length above the last one: {', '.join(endless)}",
+            allowed="length in every level but the last",
+        )
+    for name in duplicates(level.name for level in levels):
+        raise broken_rule(f"has two levels named {name}", allowed="each name once")
+    if prod(level.count for level in levels) > _MOST_LEAVES:
+        raise broken_rule(
+            "has too many leaves, the product of the counts",
+            allowed=f"at most {_MOST_LEAVES}",
+        )
+    return levels
+
+
+TreeLevels = Annotated[tuple[TreeLevelConfig, ...], AfterValidator(_has_depths)]
+
+
 class PrefixGroupConfig(Section):
     """The prefix groups of a data set (RFC 3.3.2)."""
 
@@ -96,6 +138,11 @@ class PrefixGroupConfig(Section):
         description="Unequal shares for the groups of group_count; made whole by largest"
         " remainder. Equal shares unless given.",
     )
+    tree: TreeLevels = Field(
+        default=(),
+        description="Prefixes as a tree, level by level from the root; every leaf is a group."
+        " Instead of group_count and groups.",
+    )
     groups: tuple[GroupConfig, ...] = Field(default=(), description="The groups by name.")
     assignment: tuple[Name, ...] = Field(
         default=(), description="The group of each request, in generation order."
@@ -106,6 +153,9 @@ class PrefixGroupConfig(Section):
         """Names of the groups, in the order of the configuration."""
         if self.groups:
             return tuple(group.id for group in self.groups)
+        if self.tree:
+            nodes = ([f"{level.name}_{k}" for k in range(level.count)] for level in self.tree)
+            return tuple("/".join(path) for path in product(*nodes))
         if self.assignment:
             return tuple(dict.fromkeys(self.assignment))
         count = self.group_count or 1
@@ -118,6 +168,7 @@ class PrefixGroupConfig(Section):
 
     def disagreements(self) -> Iterator[ConfigProblem]:
         yield from self._mode_disagreements()
+        yield from self._tree_disagreements()
         yield from self._naming_disagreements()
         yield from self._share_disagreements()
 
@@ -130,13 +181,30 @@ class PrefixGroupConfig(Section):
                 given=str(self.mode),
                 allowed=str(PrefixMode.MULTI_PREFIX),
             )
-        named = self.groups or self.assignment or self.group_count
+        named = self.groups or self.assignment or self.group_count or self.tree
         if self.mode is PrefixMode.MULTI_PREFIX and not named:
             yield ConfigProblem(
                 path="mode",
                 message="needs its groups",
                 given=str(self.mode),
-                allowed="group_count, groups or assignment beside it",
+                allowed="group_count, groups, tree or assignment beside it",
+            )
+
+    def _tree_disagreements(self) -> Iterator[ConfigProblem]:
+        if not self.tree:
+            return
+        for key in ("group_count", "groups", "assignment", "popularity"):
+            if getattr(self, key):
+                yield ConfigProblem(
+                    path="tree",
+                    message=f"cannot be used together with {key}: its leaves are the groups",
+                    allowed="one of the two",
+                )
+        if not self.nested_prefix:
+            yield ConfigProblem(
+                path="tree",
+                message="needs nested prefixes: requests leave it at depths of their own",
+                allowed="nested_prefix: true",
             )
 
     def _naming_disagreements(self) -> Iterator[ConfigProblem]:

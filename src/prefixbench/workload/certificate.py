@@ -16,7 +16,6 @@ import numpy as np
 from prefixbench.config.routing import RoutingPolicy
 from prefixbench.core.records import CacheScope
 from prefixbench.core.version import RULE_VERSION
-from prefixbench.workload.domains import build_domains
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.routing import route
 
@@ -88,12 +87,8 @@ def _routing_costs(plan: Plan) -> Iterator[dict[str, Any]]:
     policies = [policy for policy in RoutingPolicy if policy is not RoutingPolicy.EXPLICIT]
     for policy in dict.fromkeys([routing.policy, *policies]):
         changed = routing.model_copy(update={"policy": policy})
-        domains = build_domains(
-            plan.workload,
-            route(plan.workload, changed, plan.order).cache,
-            head_blocks=plan.geometry.head_blocks,
-            warmed=False,
-        )
+        routes = route(plan.workload, changed, plan.order)
+        domains = plan.domains_under(routes, warmed=False)
         lost = int(domains.cold_losses(plan.prefix_blocks).sum()) + domains.head_loss
         yield {
             "policy": policy.value,

@@ -63,17 +63,42 @@ class Geometry:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Lengths and groups of all requests, before anything is planned."""
+    """Lengths and groups of all requests, before anything is planned.
+
+    With sessions the rows are turn by turn, the first `session_count` of them first turns, and
+    `history_len` is what each row repeats of the turn before it and the server has stored by then.
+    """
 
     input_len: IntArray
     output_len: IntArray
     group: IntArray
     group_ids: tuple[str, ...]
     group_weights: tuple[float, ...]
+    session_count: int | None = None
+    history_len: IntArray | None = None
 
     @property
     def request_count(self) -> int:
         return len(self.input_len)
+
+    @property
+    def first_turn_count(self) -> int:
+        """Requests without a history; all of them where there are no sessions."""
+        return self.request_count if self.session_count is None else self.session_count
+
+    @cached_property
+    def first_turns(self) -> Workload:
+        """The requests without a history alone."""
+        if self.session_count is None:
+            return self
+        rows = slice(self.session_count)
+        return Workload(
+            input_len=self.input_len[rows],
+            output_len=self.output_len[rows],
+            group=self.group[rows],
+            group_ids=self.group_ids,
+            group_weights=self.group_weights,
+        )
 
     @cached_property
     def input_tokens(self) -> int:

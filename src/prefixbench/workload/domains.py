@@ -13,13 +13,14 @@ blocks each time, which is 17 - 6.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from prefixbench.workload.columns import IntArray, Workload, sorted_by, starts_of, sums_by
+from prefixbench.workload.tree import Level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,41 +28,69 @@ class Runs:
     """Prefixes sorted so that every domain is a run of rows, and what such rows hit together.
 
     `starts` are the first places of the runs; a cold run computes its largest prefix beyond the
-    `head_blocks` once, and `head_loss` blocks of heads are computed once for all.
+    `head_blocks` once, and `head_loss` blocks of heads are computed once for all. With `levels`
+    runs share the nodes of a tree.
     """
 
     starts: IntArray
     head_blocks: int
     head_loss: int
     cold: bool
+    levels: tuple[Level, ...] = ()
 
     def maxima(self, prefixes: IntArray) -> IntArray:
         """The largest prefix of each run."""
         largest: IntArray = np.maximum.reduceat(prefixes, self.starts)
         return largest
 
+    def losses(self, prefixes: IntArray) -> IntArray:
+        """Blocks beyond the head that each run computes; a shared node is its first run's loss."""
+        if not self.cold:
+            return np.zeros(len(self.starts), np.int64)
+        maxima = self.maxima(prefixes)
+        if not self.levels:
+            return maxima - self.head_blocks
+        losses = np.zeros(len(self.starts), np.int64)
+        for level in self.levels:
+            losses[level.first_runs] += level.deepest(maxima) - level.begin
+        return losses
+
     def hits(self, prefixes: IntArray) -> int:
-        lost = int((self.maxima(prefixes) - self.head_blocks).sum()) if self.cold else 0
-        return int(prefixes.sum()) - lost - self.head_loss
+        return int(prefixes.sum()) - int(self.losses(prefixes).sum()) - self.head_loss
 
     def gains(self, prefixes: IntArray, places: IntArray, values: IntArray) -> IntArray:
         """What single blocks add, 1 or 0 each, when they are added one after the other.
 
         Block k raises the prefix at `places[k]` to `values[k]`; it adds nothing where that is a
-        new largest prefix of its run, which nobody finds.
+        new largest prefix of its run, or of its node, which nobody finds.
         """
         if not self.cold:
             return np.ones(len(places), np.int64)
         run = np.searchsorted(self.starts, places, side="right") - 1
-        largest = self.maxima(prefixes)[run]
-        # A running maximum inside each run, over the runs' blocks one after the other.
-        by_run = np.argsort(run, kind="stable")
-        offset = run * (int(values.max(initial=0)) + 1)
-        before = np.maximum.accumulate((values + offset)[by_run])
-        seen = np.empty(len(places), np.int64)
-        seen[by_run] = np.concatenate(([-1], before[:-1]))
-        gained: IntArray = (values <= np.maximum(seen - offset, largest)).astype(np.int64)
+        maxima = self.maxima(prefixes)
+        if not self.levels:
+            return _found(run, values, maxima)
+        gained = np.zeros(len(places), np.int64)
+        for level in self.levels:
+            inside = np.flatnonzero(level.holds(values))
+            nodes = level.numbers[run[inside]]
+            gained[inside] = _found(nodes, values[inside], level.deepest(maxima))
         return gained
+
+
+def _found(node: IntArray, values: IntArray, deepest: IntArray) -> IntArray:
+    """1 for each value that is not the first so large one of its node, else 0.
+
+    `deepest` is how deep each node was before the first value.
+    """
+    by_node = np.argsort(node, kind="stable")
+    # A running maximum inside each node, over the nodes' values one after the other.
+    offset = node * (int(values.max(initial=0)) + 1)
+    before = np.maximum.accumulate((values + offset)[by_node])
+    seen = np.empty(len(values), np.int64)
+    seen[by_node] = np.concatenate(([-1], before))[:-1]
+    found: IntArray = (values <= np.maximum(seen - offset, deepest[node])).astype(np.int64)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +99,7 @@ class Domains:
 
     `by_domain` sorts rows of generation order; `starts` are the first places of the runs; `group`
     and `cache` have an entry a domain. `warmed` says that every domain was warmed to its longest
-    planned prefix.
+    planned prefix. Rows of later turns belong to no domain: they find their own history.
     """
 
     by_domain: IntArray
@@ -80,6 +109,7 @@ class Domains:
     cold_caches: int
     head_blocks: int
     warmed: bool
+    levels: tuple[Level, ...] = ()
 
     @property
     def count(self) -> int:
@@ -103,6 +133,7 @@ class Domains:
             head_blocks=self.head_blocks,
             head_loss=self.head_loss,
             cold=not self.warmed,
+            levels=self.levels,
         )
 
     def groups(self) -> Iterator[tuple[int, slice, IntArray]]:
@@ -119,9 +150,7 @@ class Domains:
 
     def cold_losses(self, prefix_blocks: IntArray) -> IntArray:
         """Blocks each domain computes the first time, beyond the head."""
-        if self.warmed:
-            return np.zeros(self.count, np.int64)
-        return self.maxima(prefix_blocks) - self.head_blocks
+        return self.runs.losses(prefix_blocks[self.by_domain])
 
     @property
     def head_loss(self) -> int:
@@ -147,15 +176,23 @@ class Domains:
         """The group that each cold cache serves first, in the given order."""
         if self.warmed:
             return np.zeros(0, np.int64)
-        sent = self.index[order]
+        sent = self.index[order[order < len(self.by_domain)]]
         _, first = np.unique(self.cache[sent], return_index=True)
         return self.group[sent[first]]
 
 
 def build_domains(
-    workload: Workload, cache: IntArray, *, head_blocks: int, warmed: bool
+    workload: Workload,
+    cache: IntArray,
+    *,
+    head_blocks: int,
+    warmed: bool,
+    levels_of: Callable[[IntArray, IntArray], tuple[Level, ...]] | None = None,
 ) -> Domains:
-    """Collect the (group, cache) pairs that requests really use; `cache` has a number a row."""
+    """Collect the (group, cache) pairs that requests really use; `cache` has a number a row.
+
+    `levels_of` gives the levels of a tree for the group and the cache of each domain.
+    """
     groups, caches = len(workload.group_ids), int(cache.max(initial=0)) + 1
     if caches == 1:
         by_domain, sizes = workload.by_group, workload.group_sizes
@@ -164,13 +201,14 @@ def build_domains(
         by_domain = sorted_by(pair, groups * caches)
         sizes = np.bincount(pair, minlength=groups * caches)
     pairs = np.flatnonzero(sizes)
-    used = np.unique(pairs % caches)
+    group, cache_of = pairs // caches, pairs % caches
     return Domains(
         by_domain=by_domain,
         starts=starts_of(sizes)[pairs],
-        group=pairs // caches,
-        cache=pairs % caches,
-        cold_caches=0 if warmed else len(used),
+        group=group,
+        cache=cache_of,
+        cold_caches=0 if warmed else len(np.unique(cache_of)),
         head_blocks=head_blocks,
         warmed=warmed,
+        levels=levels_of(group, cache_of) if levels_of else (),
     )

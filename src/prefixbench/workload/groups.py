@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
+from math import prod
 
 import numpy as np
 
-from prefixbench.config.prefix import PrefixGroupConfig
+from prefixbench.config.prefix import PopularityConfig, PrefixGroupConfig
 from prefixbench.core.records import PrefixGroupPlan, RequestPlan
 from prefixbench.core.seeds import mixed, stream
 from prefixbench.workload.columns import IntArray
@@ -24,15 +26,26 @@ def group_weights(config: PrefixGroupConfig) -> tuple[float, ...]:
     A weight of a popularity is rounded to twelve digits, so that it is the same on every machine.
     """
     if config.popularity is not None:
-        exponent = config.popularity.exponent
-        ranks = range(1, len(config.group_ids) + 1)
-        return tuple(float(f"{rank**-exponent:.12g}") for rank in ranks)
+        return _popularities(config.popularity, len(config.group_ids))
+    if config.tree:
+        shares = [_popularities(level.popularity, level.count) for level in config.tree]
+        return tuple(_rounded(prod(path)) for path in product(*shares))
     if config.groups:
         return tuple(
             float(group.request_weight if group.request_weight is not None else 1)
             for group in config.groups
         )
     return (1.0,) * len(config.group_ids)
+
+
+def _popularities(config: PopularityConfig | None, count: int) -> tuple[float, ...]:
+    """The weight of each rank; all equal unless given."""
+    exponent = 0.0 if config is None else config.exponent
+    return tuple(_rounded(rank**-exponent) for rank in range(1, count + 1))
+
+
+def _rounded(weight: float) -> float:
+    return float(f"{weight:.12g}")
 
 
 def assign_groups(config: PrefixGroupConfig, request_count: int, seed: int) -> IntArray:

@@ -39,24 +39,52 @@ def depths_of(prefix_blocks: IntArray, before: IntArray) -> Depths:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """Rows sorted by the node they share and, inside it, by place.
+
+    `latest` is the latest visible row of the same node, -1 for none.
+    """
+
+    node: IntArray
+    latest: IntArray
+
+    def depths(self, prefixes: IntArray) -> IntArray:
+        """The deepest prefix among the visible rows of each row's node; 0 for none."""
+        stacked = self.node * (int(prefixes.max(initial=0)) + 1)
+        deepest = np.maximum.accumulate(prefixes + stacked) - stacked
+        return np.where(self.latest >= 0, deepest[self.latest], 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedLevel:
+    """A level of a tree above the leaves: its nodes reach down to `end` blocks.
+
+    `rows` sorts the rows of a visibility into those of `nodes`.
+    """
+
+    rows: IntArray
+    nodes: Nodes
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Visibility:
     """What each row sees; rows sorted by domain and, inside it, by their place in the order.
 
-    `latest` is the latest visible row of the same domain, -1 for none; `head` the blocks of the
-    shared head that are visible.
+    `head` are the blocks of the shared head that are visible.
     """
 
-    domain: IntArray
+    domains: Nodes
     place: IntArray
-    latest: IntArray
     head: IntArray
+    shared: tuple[SharedLevel, ...] = ()
 
     def depths(self, prefixes: IntArray) -> IntArray:
         """Cached depth before each row, in blocks."""
-        stacked = self.domain * (int(prefixes.max(initial=0)) + 1)
-        deepest = np.maximum.accumulate(prefixes + stacked) - stacked
-        own = np.where(self.latest >= 0, deepest[self.latest], 0)
-        depths: IntArray = np.maximum(own, self.head)
+        depths = np.maximum(self.domains.depths(prefixes), self.head)
+        for level in self.shared:
+            found = np.minimum(level.nodes.depths(prefixes[level.rows]), level.end)
+            depths[level.rows] = np.maximum(depths[level.rows], found)
         return depths
 
     def hits_each(self, prefixes: IntArray) -> IntArray:
@@ -65,18 +93,18 @@ class Visibility:
         return hits
 
     def part(self, rows: slice) -> Visibility:
-        """Some whole domains alone; the head stays what the other domains make visible."""
-        latest = self.latest[rows]
+        """Whole domains that share nothing with others but the head, which stays as it is."""
+        latest = self.domains.latest[rows]
+        own = np.where(latest < 0, latest, latest - rows.start)
         return Visibility(
-            domain=self.domain[rows],
+            domains=Nodes(node=self.domains.node[rows], latest=own),
             place=self.place[rows],
-            latest=np.where(latest < 0, latest, latest - rows.start),
             head=self.head[rows],
         )
 
 
 class Sending:
-    """Requests of all domains in one order; asks what they see at any lag.
+    """First turns of all domains in one order; asks what they see at any lag.
 
     `waited_for` counts the leaders at the front that have finished before anything else is sent.
     """
@@ -84,7 +112,8 @@ class Sending:
     def __init__(self, domains: Domains, order: IntArray, waited_for: int = 0) -> None:
         self._domains = domains
         self._waited_for = waited_for
-        place = positions(order)
+        self._count = len(order)
+        place = positions(order)[: len(domains.index)]
         #: Rows of generation order, by domain and place.
         self.rows = np.lexsort((place, domains.index))
         self._place = place[self.rows]
@@ -96,22 +125,31 @@ class Sending:
         behind_barrier = self._place >= self._waited_for
         horizon = np.where(behind_barrier, np.maximum(horizon, self._waited_for - 1), horizon)
         return Visibility(
-            domain=self._domain,
+            domains=self._nodes(self._domain, self._place, horizon),
             place=self._place,
-            latest=self._latest(horizon),
             head=np.where(self._opened <= horizon, self._domains.head_blocks, 0),
+            shared=tuple(
+                self._shared(level.numbers[self._domain], level.end, horizon)
+                for level in self._domains.levels[:-1]
+                if level.end is not None
+            ),
         )
 
-    def _latest(self, horizon: IntArray) -> IntArray:
-        """The last row of the same domain whose place is at most the horizon."""
-        count = len(self._place)
-        key = self._domain * count + self._place
-        latest = np.searchsorted(key, self._domain * count + horizon, side="right") - 1
-        return np.where(latest >= self._domains.starts[self._domain], latest, -1)
+    def _shared(self, node: IntArray, end: int, horizon: IntArray) -> SharedLevel:
+        rows = np.lexsort((self._place, node))
+        nodes = self._nodes(node[rows], self._place[rows], horizon[rows])
+        return SharedLevel(rows=rows, nodes=nodes, end=end)
+
+    def _nodes(self, node: IntArray, place: IntArray, horizon: IntArray) -> Nodes:
+        """For rows sorted by node and place, the last row of each one's node up to its horizon."""
+        key = node * self._count + place
+        latest = np.searchsorted(key, node * self._count + horizon, side="right") - 1
+        same_node = node[np.maximum(latest, 0)] == node
+        return Nodes(node=node, latest=np.where(same_node & (latest >= 0), latest, -1))
 
     def _first_place_of_cache(self) -> IntArray:
         cache = self._domains.cache
-        first = np.full(int(cache.max()) + 1, len(self._place), np.int64)
+        first = np.full(int(cache.max()) + 1, self._count, np.int64)
         np.minimum.at(first, cache, self._place[self._domains.starts])
         return first[cache][self._domain]
 
@@ -129,11 +167,11 @@ class LagModel:
 
     def depths(self, lag: int = 1) -> Depths:
         """Depths when a request sees the requests at places up to its own minus `lag`."""
+        before = self._prefix.astype(np.int64)  # later turns find what they plan: their history
+        rows = self._sending.rows
         if self._domains.warmed:
-            before = self._domains.maxima(self._prefix)[self._domains.index]
+            before[: len(rows)] = self._domains.maxima(self._prefix)[self._domains.index]
         else:
-            rows = self._sending.rows
-            before = np.empty(self._count, np.int64)
             before[rows] = self._sending.visibility(lag).depths(self._prefix[rows])
         return depths_of(self._prefix, before)
 

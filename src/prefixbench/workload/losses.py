@@ -20,6 +20,7 @@ from prefixbench.workload.lag import LagModel
 from prefixbench.workload.lengths import request_id
 from prefixbench.workload.order import by_size
 from prefixbench.workload.setting import Setting
+from prefixbench.workload.tree import Tree
 
 #: Groups whose cold start is listed on its own; the largest.
 LISTED_GROUPS = 10
@@ -65,9 +66,12 @@ def _request_losses(setting: Setting) -> list[Loss]:
     """What every request keeps for itself behind its largest prefix."""
     geometry, lengths = setting.geometry, setting.workload.input_len
     unshared = lengths - setting.most_prefixes * geometry.granularity
+    first_turns = setting.workload.first_turn_count
+    unshared, turn_text = unshared[:first_turns], unshared[first_turns:]
     tail = np.minimum(unshared, geometry.tail_len)
     kept = np.minimum(unshared - tail, geometry.minimum_non_shared_len)
-    rest = unshared - tail - kept
+    deeper = _below_the_tree(setting)
+    rest = unshared - tail - kept - deeper
     return [
         Loss(
             reason="template_tail",
@@ -84,20 +88,71 @@ def _request_losses(setting: Setting) -> list[Loss]:
             tokens=int(rest.sum()),
             message=f"prefixes end on whole blocks of {geometry.granularity} tokens",
         ),
+        Loss(
+            reason="tree_depth",
+            tokens=int(deeper.sum()),
+            message="requests are longer than the tree of prefixes is deep",
+        ),
+        Loss(
+            reason="turn_text",
+            tokens=int(turn_text.sum()),
+            message="every later turn of a session brings an answer and new text",
+        ),
     ]
+
+
+def _below_the_tree(setting: Setting) -> IntArray:
+    """Tokens of each first turn that it could share, were the tree deeper."""
+    rows = slice(setting.workload.first_turn_count)
+    if setting.tree is None:
+        return np.zeros(setting.workload.first_turn_count, np.int64)
+    room = setting.geometry.longest_prefixes(setting.workload.input_len[rows])
+    deeper: IntArray = (room - setting.most_prefixes[rows]) * setting.geometry.granularity
+    return deeper
 
 
 def _run_losses(setting: Setting) -> Iterator[Loss]:
     """What is computed at least once, and what is not found although it was computed."""
     if setting.counts_prefixes:
         return
-    if not setting.domains.warmed:
+    if setting.tree is not None:
+        yield from _cold_nodes(setting, setting.tree)
+    elif not setting.domains.warmed:
         yield from _cold_losses(setting)
+    yield _cold_head(setting)
     yield from _lost_in_flight(setting)
 
 
+def _cold_nodes(setting: Setting, tree: Tree) -> Iterator[Loss]:
+    """Each node of a tree in every cache that it is asked for in."""
+    blocks = level_blocks(setting, setting.most_prefixes)
+    for name, computed in zip(tree.names, blocks, strict=True):
+        yield Loss(
+            reason="cold_start",
+            tokens=computed * setting.geometry.granularity,
+            message=f"the text of each {name} is computed once in every cache that serves it",
+        )
+
+
+def level_blocks(setting: Setting, prefix_blocks: IntArray) -> list[int]:
+    """Blocks of each level of the tree that are computed once."""
+    domains = setting.domains
+    if domains.warmed:
+        return [0] * len(domains.levels)
+    maxima = domains.maxima(prefix_blocks)
+    return [int((level.deepest(maxima) - level.begin).sum()) for level in domains.levels]
+
+
+def _cold_head(setting: Setting) -> Loss:
+    return Loss(
+        reason="cold_head",
+        tokens=setting.domains.head_loss * setting.geometry.granularity,
+        message="each cache computes the shared head once",
+    )
+
+
 def _cold_losses(setting: Setting) -> Iterator[Loss]:
-    """Each group's largest prefix in every cache it uses, and the head in every cache."""
+    """Each group's largest prefix in every cache it uses."""
     granularity, domains = setting.geometry.granularity, setting.domains
     groups = len(setting.workload.group_ids)
     by_domain = domains.cold_losses(setting.most_prefixes) * granularity
@@ -121,16 +176,12 @@ def _cold_losses(setting: Setting) -> Iterator[Loss]:
         "{request}, the longest of {group}, reaches beyond all its others",
         requests=names,
     )
-    yield Loss(
-        reason="cold_head",
-        tokens=domains.head_loss * granularity,
-        message="each cache computes the shared head once",
-    )
 
 
 def _longest_requests(setting: Setting) -> tuple[IntArray, IntArray]:
     """Each group's longest request, and the tokens it could share that no other one can."""
-    workload, most = setting.workload, setting.most_prefixes
+    workload = setting.workload.first_turns
+    most = setting.most_prefixes[: workload.request_count]
     rising = by_size(workload, most)
     rows = rising[np.argsort(workload.group[rising], kind="stable")]
     last = np.cumsum(workload.group_sizes) - 1
@@ -176,7 +227,7 @@ def _lost_in_flight(setting: Setting) -> Iterator[Loss]:
     kept = LagModel(setting.domains, setting.order, most, setting.waited_for).hits(concurrency)
     yield Loss(
         reason="concurrency",
-        tokens=(setting.domains.hits(most) - kept) * granularity,
+        tokens=(setting.domains.hits(most) + setting.history_hits - kept) * granularity,
         message=f"with {concurrency} requests in flight some are sent before a prefix is cached",
     )
     yield Loss(

@@ -69,7 +69,10 @@ def arrange(
     order = np.empty(workload.request_count, np.int64)
     # Slot k of a group takes the group's k-th member.
     order[sorted_by(slots, len(workload.group_ids))] = members
-    return _leaders_first(order, workload, prefix_blocks) if arrangement.leaders_first else order
+    if arrangement.leaders_first:
+        order = _leaders_first(order, workload, prefix_blocks)
+    sessions = workload.session_count
+    return order if sessions is None else turns_in_turn(order, sessions)
 
 
 def _members(workload: Workload, word: OrderWord, seed: int, prefix_blocks: IntArray) -> IntArray:
@@ -182,12 +185,26 @@ def _stride(lanes: int) -> int:
 
 def _leaders_first(order: IntArray, workload: Workload, prefix_blocks: IntArray) -> IntArray:
     """Move each group's largest prefix to the front, leaders in the order they had."""
-    rising = by_size(workload, prefix_blocks)
+    first_turns = workload.first_turns
+    rising = by_size(first_turns, prefix_blocks[: first_turns.request_count])
     by_group = rising[sorted_by(workload.group[rising], len(workload.group_ids))]
     last = np.flatnonzero(np.diff(workload.group[by_group], append=-1))
     leads = np.zeros(len(order), bool)
     leads[by_group[last]] = True
     return np.concatenate((order[leads[order]], order[~leads[order]]))
+
+
+def turns_in_turn(order: IntArray, sessions: int) -> IntArray:
+    """The same order, in which each session's requests take its places turn by turn.
+
+    Rows are turn by turn, so every column of so many sessions is one session.
+    """
+    count = len(order)
+    places = np.full(-(-count // sessions) * sessions, count, np.int64)
+    places[:count] = positions(order)
+    # Turns that are missing come last, in the rows and among the places.
+    ascending = np.sort(places.reshape(-1, sessions), axis=0).ravel()[:count]
+    return positions(ascending)
 
 
 def _random_bits(seed: int, purpose: str, count: int) -> npt.NDArray[np.uint64]:

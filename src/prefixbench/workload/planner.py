@@ -17,6 +17,7 @@ import numpy as np
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.planning import PlanProfile
+from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.core.log import event
 from prefixbench.workload.capacity import HitsByCapacity
 from prefixbench.workload.columns import IntArray
@@ -49,6 +50,20 @@ class Plan(Setting):
     def order_prefixes(self) -> IntArray:
         return self.prefix_blocks
 
+    def refuse_shared_levels(self) -> None:
+        """Raise for a plan whose prompts are no prefix of a group and text of their own."""
+        unwritten = {"prefix.tree": self.tree, "sessions": self.workload.session_count}
+        for field, wanted in unwritten.items():
+            if wanted is not None:
+                raise ConfigError(
+                    f"{field} can be planned, but texts for it are not composed",
+                    context=ErrorContext(
+                        stage=Stage.PLAN, dataset_id=self.config.dataset_id, field=field
+                    ),
+                    hint="`prefixbench plan` shows its range and its plan; for a data set use"
+                    " prefix.groups or prefix.group_count",
+                )
+
     @cached_property
     def hit_blocks(self) -> int:
         """Hits of the headline run at the planned concurrency, in blocks."""
@@ -57,7 +72,7 @@ class Plan(Setting):
     @cached_property
     def sequential_hit_blocks(self) -> int:
         """Hits when requests are sent one after the other, in blocks."""
-        return self.domains.hits(self.prefix_blocks)
+        return self.domains.hits(self.prefix_blocks) + self.history_hits
 
     @cached_property
     def group_hit_blocks(self) -> IntArray:

@@ -23,11 +23,11 @@ def plan_prefixes(
     """
     growth = growth.of_rows(setting.counting.rows)
     if budgets is None:
-        wanted, share = setting.targets.total, setting.targets.ratio
+        wanted, share = setting.targets.total - setting.history_hits, setting.targets.ratio
         planned = _search(setting, growth, setting.counting, wanted=wanted, share=share)
     else:
         planned = _group_by_group(setting, growth, budgets)
-    prefixes = np.empty(setting.workload.request_count, np.int64)
+    prefixes = setting.least_prefixes.astype(np.int64)
     prefixes[setting.counting.rows] = planned.prefix_blocks
     return PlannedPrefixes(prefix_blocks=prefixes, steps=planned.steps)
 
@@ -50,10 +50,10 @@ def group_budgets(setting: Setting, growth: Growth) -> Sequence[int] | None:
 
 
 def _group_by_group(setting: Setting, growth: Growth, budgets: Sequence[int]) -> PlannedPrefixes:
-    prefixes = np.empty(setting.workload.request_count, np.int64)
+    prefixes = np.empty(len(growth.shape.most), np.int64)
     steps = 0
     for group, rows, counting in setting.counting_by_group():
-        wanted = budgets[group]
+        wanted = budgets[group] - int(setting.history_hits_by_group[group])
         planned = _search(
             setting,
             growth.of_rows(rows),

@@ -53,6 +53,8 @@ def _excluded(setting: Setting, wanted: PlanProfile) -> str | None:
         return None
     if not setting.config.prefix.nested_prefix:
         return f"nested_prefix: false gives a group one length; profile: {wanted} was left out"
+    if setting.workload.session_count is not None:
+        return f"turns of a session grow by themselves; profile: {wanted} was left out"
     if not setting.config.planning.block_residual_calibration:
         return f"the plain floor formula was asked for; profile: {wanted} was left out"
     monotone_already = wanted is PlanProfile.MONOTONE and _rises_by_order(setting)

@@ -108,7 +108,8 @@ def group_plans(plan: Plan, requests: Iterable[RequestPlan] = ()) -> dict[str, P
 
 
 def _master_prefix_len(plan: Plan, group: int) -> int:
-    members = plan.prefix_len[plan.workload.group == group]
+    first_turns = plan.workload.first_turns
+    members = plan.prefix_len[: first_turns.request_count][first_turns.group == group]
     return int(members.max()) if len(members) else 0
 
 

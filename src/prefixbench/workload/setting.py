@@ -24,7 +24,9 @@ from prefixbench.workload.lag import Sending, Visibility
 from prefixbench.workload.lengths import draw_lengths, refuse_beyond_context
 from prefixbench.workload.order import Arrangement, arrange, positions
 from prefixbench.workload.routing import Routes, caches_depend_on_order, depends_on_order, route
+from prefixbench.workload.sessions import grow, session_count
 from prefixbench.workload.targets import Targets, resolve_targets
+from prefixbench.workload.tree import Level, Tree, tree_of
 
 _NO_ROWS = np.zeros(0, np.int64)
 
@@ -91,24 +93,63 @@ class Setting:
 
     @cached_property
     def domains(self) -> Domains:
+        return self.domains_under(self.routes, warmed=self.config.execution.mode.is_warmed)
+
+    def domains_under(self, routes: Routes, *, warmed: bool) -> Domains:
+        """The domains that first turns make under some routing."""
+        first_turns = self.workload.first_turns
         return build_domains(
-            self.workload,
-            self.routes.cache,
+            first_turns,
+            routes.cache[: first_turns.request_count],
             head_blocks=self.geometry.head_blocks,
-            warmed=self.config.execution.mode.is_warmed,
+            warmed=warmed,
+            levels_of=self._levels_of if self.tree else None,
+        )
+
+    def _levels_of(self, leaf: IntArray, cache: IntArray) -> tuple[Level, ...]:
+        assert self.tree is not None
+        return self.tree.levels(
+            leaf,
+            cache,
+            head_len=self.geometry.head_len,
+            granularity=self.geometry.granularity,
         )
 
     @cached_property
+    def tree(self) -> Tree | None:
+        """The tree whose leaves are the groups; None where groups share nothing but the head."""
+        return tree_of(self.config.prefix.tree)
+
+    @cached_property
+    def history_blocks(self) -> IntArray:
+        """What each later turn finds of its own history, whatever is planned."""
+        workload, granularity = self.workload, self.geometry.granularity
+        if workload.history_len is None:
+            return _NO_ROWS
+        later = slice(workload.first_turn_count, None)
+        computed = (workload.input_len[later] - 1) // granularity
+        history: IntArray = np.minimum(workload.history_len[later] // granularity, computed)
+        return np.maximum(history, self.geometry.head_blocks)
+
+    @cached_property
     def least_prefixes(self) -> IntArray:
-        """The head's blocks, in every request."""
+        """The head's blocks, in every request; in later turns their history."""
         head: IntArray = np.array(self.geometry.head_blocks, np.int32)
-        return np.broadcast_to(head, self.workload.request_count)
+        least = np.broadcast_to(head, self.workload.first_turn_count)
+        return np.concatenate((least, self.history_blocks)) if len(self.history_blocks) else least
 
     @cached_property
     def most_prefixes(self) -> IntArray:
         """The largest prefix of every request; one for a whole group unless nested."""
         most = self.geometry.longest_prefixes(self.workload.input_len)
-        return most if self.config.prefix.nested_prefix else self.least_of_group(most)
+        if not self.config.prefix.nested_prefix:
+            return self.least_of_group(most)
+        if self.tree is not None and self.tree.depth is not None:
+            deepest = self.geometry.head_len + self.tree.depth
+            most = np.minimum(most, deepest // self.geometry.granularity)
+        if len(self.history_blocks):
+            most[self.workload.first_turn_count :] = self.history_blocks
+        return most
 
     @property
     def capacity_blocks(self) -> int | None:
@@ -143,10 +184,10 @@ class Setting:
         """The wanted policy.
 
         Budgets of groups give way where groups do not hit independently: in a cache of limited
-        size, and where planned prefixes say which group is next.
+        size, in a tree, and where planned prefixes say which group is next.
         """
         mixed = self.arrangement.across_by_prefix and self._hits_follow_order(by_group=True)
-        if mixed or self.capacity_blocks is not None:
+        if mixed or self.capacity_blocks is not None or self.tree is not None:
             return BudgetPolicy.GLOBAL_RATIO
         return self.config.planning.budget_policy
 
@@ -282,22 +323,39 @@ class Setting:
         inside = (self.group_range.least <= wanted) & (wanted <= self.group_range.most)
         return bool(inside.all())
 
+    @property
+    def history_hits(self) -> int:
+        """Blocks that later turns find of their histories."""
+        return int(self.history_blocks.sum())
+
+    @cached_property
+    def history_hits_by_group(self) -> IntArray:
+        later = self.workload.group[self.workload.first_turn_count :]
+        return sums_by(later, self.history_blocks, len(self.workload.group_ids))
+
     def run_hits(self, prefix_blocks: IntArray) -> int:
         """Blocks found cached in the headline run."""
-        return self.headline.hits(prefix_blocks[self.headline.rows])
+        return self.headline.hits(prefix_blocks[self.headline.rows]) + self.history_hits
 
     def run_hits_by_group(self, prefix_blocks: IntArray) -> IntArray:
         """As `run_hits`, for each group."""
-        groups = len(self.workload.group_ids)
-        counting = self.headline
-        if isinstance(counting, Unlimited):
+        return self._first_hits_by_group(prefix_blocks) + self.history_hits_by_group
+
+    def _first_hits_by_group(self, prefix_blocks: IntArray) -> IntArray:
+        groups, counting = len(self.workload.group_ids), self.headline
+        if isinstance(counting, InOrder):
+            rows, hits = counting.rows, counting.hits_each(prefix_blocks[counting.rows])
+        elif self.tree is not None and not self.domains.warmed:
+            # Who computes a shared node is a matter of the order.
+            rows = self.sending.rows
+            hits = self.visibility.hits_each(prefix_blocks[rows])
+        else:
             return self.domains.hits_by_group(prefix_blocks, self.openers, groups)
-        hits = counting.hits_each(prefix_blocks[counting.rows])
-        return sums_by(self.workload.group[counting.rows], hits, groups)
+        return sums_by(self.workload.group[rows], hits, groups)
 
     def counted_hits(self, prefix_blocks: IntArray) -> int:
         """What the target counts, in blocks."""
-        return self.counting.hits(prefix_blocks[self.counting.rows])
+        return self.counting.hits(prefix_blocks[self.counting.rows]) + self.history_hits
 
     def counted_hits_by_group(self, prefix_blocks: IntArray) -> IntArray:
         """As `counted_hits`, for each group."""
@@ -357,19 +415,26 @@ def draw_workload(
     config: PrefixCacheDatasetConfig, frame: Frame, draw: DrawLengths = draw_lengths
 ) -> Workload:
     """Lengths and groups of all requests."""
-    input_len = draw(
-        config.input_length, config.request_count, config.seed, shortest=frame.shortest
-    )
-    output_len = draw(
-        config.output_length, config.request_count, config.seed, purpose="output_length"
-    )
+    count, seed = config.request_count, config.seed
+    sessions = None if config.sessions is None else session_count(count, config.sessions.turns)
+    input_len = draw(config.input_length, sessions or count, seed, shortest=frame.shortest)
+    output_len = draw(config.output_length, count, seed, purpose="output_length")
+    group = assign_groups(config.prefix, sessions or count, seed)
+    history_len = None
+    if config.sessions is not None:
+        new_len = draw(config.sessions.new_tokens, count, seed, purpose="sessions.new_tokens")
+        turns = grow(input_len, new_len, output_len, config.sessions.answers)
+        input_len, history_len = turns.input_len, turns.history_len
+        group = np.resize(group, count)
     refuse_beyond_context(input_len, output_len, config.max_model_len)
     return Workload(
         input_len=input_len,
         output_len=output_len,
-        group=assign_groups(config.prefix, config.request_count, config.seed),
+        group=group,
         group_ids=config.prefix.group_ids,
         group_weights=group_weights(config.prefix),
+        session_count=sessions,
+        history_len=history_len,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from prefixbench.config.target import exact
 from prefixbench.core.percentiles import percentile_of_sorted
 from prefixbench.core.records import ValidationStatus
-from prefixbench.workload.losses import unreachable_reasons
+from prefixbench.workload.losses import level_blocks, unreachable_reasons
 from prefixbench.workload.order import reuse_distances
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.suggestions import Advice
@@ -140,6 +140,8 @@ def validation_report(plan: Plan, advice: Advice | None = None) -> dict[str, Any
         "planned_profile": plan.profile.value,
         "wishes_left_out": list(plan.gave_way),
         "reuse_distance": reuse_distance(plan),
+        "tree": tree_levels(plan),
+        "sessions": session_keys(plan),
         **robustness(plan),
         **capacity_keys(plan),
         "head_len": plan.geometry.head_len,
@@ -253,6 +255,43 @@ def _concurrency_loss(plan: Plan, robust: int) -> dict[str, Any] | None:
     }
 
 
+def tree_levels(plan: Plan) -> list[dict[str, Any]] | None:
+    """Each level of the tree: its nodes, where it ends, and the tokens computed once for it."""
+    if plan.tree is None:
+        return None
+    granularity = plan.geometry.granularity
+    blocks = level_blocks(plan, plan.prefix_blocks)
+    return [
+        {
+            "name": name,
+            "nodes": len(level.first_runs),
+            "ends_at": None if end is None else plan.geometry.head_len + end,
+            "cold_start_loss": computed * granularity,
+            "cost_pp": float(100 * plan.ratio(computed)),
+        }
+        for name, end, level, computed in zip(
+            plan.tree.names,
+            plan.tree.ends_in_tokens,
+            plan.domains.levels,
+            blocks,
+            strict=True,
+        )
+    ]
+
+
+def session_keys(plan: Plan) -> dict[str, Any] | None:
+    """Sessions, and what their later turns find of their histories whatever is planned."""
+    sessions = plan.workload.session_count
+    if sessions is None:
+        return None
+    return {
+        "count": sessions,
+        "later_turns": plan.workload.request_count - sessions,
+        "history_hit_tokens": plan.history_hits * plan.geometry.granularity,
+        "history_hit_ratio": float(plan.ratio(plan.history_hits)),
+    }
+
+
 def reuse_distance(plan: Plan) -> dict[str, Any] | None:
     """How far apart two requests of a group are sent, in requests; None where no group repeats."""
     distances = reuse_distances(plan.order, plan.workload.group).tolist()
@@ -278,7 +317,8 @@ def capacity_keys(plan: Plan) -> dict[str, Any]:
         "lossless_capacity_blocks": None,
         "capacity_curve": None,
     }
-    if capacity is None and plan.workload.request_count > CURVE_REQUESTS:
+    flat = plan.tree is None and plan.workload.session_count is None
+    if not flat or (capacity is None and plan.workload.request_count > CURVE_REQUESTS):
         return keys
     found = plan.hits_by_capacity
     steps = found.capacities(CURVE_POINTS)
