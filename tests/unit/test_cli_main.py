@@ -168,6 +168,11 @@ def test_a_denied_folder_is_a_storage_error() -> None:
     assert "/root" not in json.dumps(told)
 
 
+def test_too_little_memory_is_said_plainly() -> None:
+    told = json.loads(CliRunner().invoke(raising(MemoryError()), ["--json"]).stdout)
+    assert (told["code"], told["message"]) == ("storage", "this does not fit into memory")
+
+
 def test_a_bug_shows_its_traceback_only_when_asked() -> None:
     quiet = CliRunner().invoke(raising(ValueError("prompt text")), [])
     assert quiet.exit_code == 1

@@ -85,6 +85,27 @@ def test_request_count_is_a_positive_whole_number(count: object) -> None:
     assert list(problems_with(request_count=count)) == ["request_count"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ({"request_count": 2**31}, "request_count"),
+        ({"input_length": 10**30}, "input_length.value"),
+        ({"block_size": 10**30}, "block_size"),
+        ({"routing": {"dp_size": 2**31}}, "routing.dp_size"),
+        ({"prefix": {"minimum_non_shared_length": 10**30}}, "prefix.minimum_non_shared_length"),
+        ({"seed": 2**63}, "seed"),
+        ({"seed": -(2**63) - 1}, "seed"),
+    ],
+)
+def test_numbers_that_no_column_holds_are_refused(settings: dict[str, Any], path: str) -> None:
+    assert problems_with(**settings)[path].allowed is not None
+
+
+@pytest.mark.parametrize("seed", [-(2**63), 2**63 - 1])
+def test_every_seed_of_64_bits_is_legal(seed: int) -> None:
+    assert parse_config(minimal(seed=seed)).seed == seed
+
+
 @pytest.mark.parametrize("ratio", [-0.1, 1.0001, float("nan"), float("inf"), True, "0.5"])
 def test_a_target_outside_0_to_1_is_refused(ratio: object) -> None:
     problem = problems_with(target={"hit_ratio": ratio})["target.hit_ratio"]

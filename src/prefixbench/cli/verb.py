@@ -65,15 +65,26 @@ def _as_told(error: Exception, stage: Stage) -> PrefixBenchError:
     """The error as a user meets it."""
     if isinstance(error, PrefixBenchError):
         return error
-    if isinstance(error, OSError):
-        return _storage_error(error, stage)
-    told = PrefixBenchError(
-        f"internal error: {type(error).__name__}",
-        context=ErrorContext(stage=stage),
-        hint="run it again with -v and report the traceback",
-    )
+    told = _told_of(error, stage)
     told.__cause__ = error
     return told
+
+
+def _told_of(error: Exception, stage: Stage) -> PrefixBenchError:
+    if isinstance(error, OSError):
+        return _storage_error(error, stage)
+    context = ErrorContext(stage=stage)
+    if isinstance(error, MemoryError):
+        return StorageError(
+            "this does not fit into memory",
+            context=context,
+            hint="ask for fewer requests, or use a machine with more memory",
+        )
+    return PrefixBenchError(
+        f"internal error: {type(error).__name__}",
+        context=context,
+        hint="run it again with -v and report the traceback",
+    )
 
 
 _STORAGE_HINTS = {
@@ -88,10 +99,8 @@ _STORAGE_HINTS = {
 def _storage_error(error: OSError, stage: Stage) -> StorageError:
     name = Path(str(error.filename)).name if error.filename else None
     reason = (error.strerror or type(error).__name__).lower()
-    told = StorageError(
+    return StorageError(
         f"{name}: {reason}" if name else reason,
         context=ErrorContext(stage=stage, field=name),
         hint=_STORAGE_HINTS.get(error.errno or 0, "look at the file or folder that is named"),
     )
-    told.__cause__ = error
-    return told

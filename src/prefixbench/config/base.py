@@ -19,6 +19,9 @@ BROKEN_RULES = "broken_rules"
 
 _LONGEST_NAME = 200
 
+#: No count and no length is larger, so that columns of integers hold sums of them.
+LARGEST_COUNT = 2**31 - 1
+
 
 def broken(problems: Iterable[ConfigProblem]) -> PydanticCustomError:
     """An error that carries problems; their paths begin where it is raised."""
@@ -38,6 +41,12 @@ def _within_unit(ratio: float) -> float:
     return ratio
 
 
+def _within_64_bits(number: int) -> int:
+    if not -(2**63) <= number < 2**63:
+        raise broken_rule("does not fit into 64 bits", allowed="-2^63 to 2^63 - 1")
+    return number
+
+
 def _nameable(name: str) -> str:
     if not name.isprintable() or not 0 < len(name.strip()) <= _LONGEST_NAME:
         raise broken_rule(
@@ -52,9 +61,9 @@ def _not_empty(values: tuple[int, ...]) -> tuple[int, ...]:
     return values
 
 
-Whole = Annotated[int, Strict()]
-NonNegative = Annotated[int, Strict(), Field(ge=0)]
-Count = Annotated[int, Strict(), Field(gt=0)]
+Whole = Annotated[int, Strict(), AfterValidator(_within_64_bits)]
+NonNegative = Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT)]
+Count = Annotated[int, Strict(), Field(gt=0, le=LARGEST_COUNT)]
 Counts = Annotated[tuple[Count, ...], AfterValidator(_not_empty)]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]

@@ -164,7 +164,7 @@ def _validated(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigPro
         if name not in given:
             if field.is_required():
                 problems.append(
-                    ConfigProblem(path=name, message="is required", allowed=field.description)
+                    ConfigProblem(path=name, message=f"is required: {field.description}")
                 )
             else:
                 values[name] = field.get_default(call_default_factory=True)

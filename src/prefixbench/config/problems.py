@@ -95,6 +95,7 @@ _ALLOWED: dict[str, str] = {
     "finite_number": "a finite number",
     "greater_than": "above {gt}",
     "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
     "string_too_short": "at least {min_length} characters",
     "too_long": "{max_length} entries",
 }
