@@ -15,10 +15,8 @@ from prefixbench.server.app import ServeOptions, running_server
 from run_samples import STATIC, options, sample
 
 
-async def reported(
-    dataset: Path, folder: Path, *faults: str, capacity_blocks: int | None = None, **more: Any
-) -> dict[str, Any]:
-    limits = {} if capacity_blocks is None else {"capacity_blocks": capacity_blocks}
+async def reported(dataset: Path, folder: Path, *faults: str, **more: Any) -> dict[str, Any]:
+    limits = {name: more.pop(name) for name in ("capacity_blocks", "block_size") if name in more}
     async with running_server(ServeOptions(time_scale=0, faults=faults, **limits)) as url:
         with suppress(EndpointError, MetricsError, TooManyFailuresError):
             await run_dataset_async(options(dataset, folder, url, **more))
@@ -66,8 +64,23 @@ async def test_an_extra_token_stops_the_run_and_the_report_says_why(tmp_path: Pa
 
 
 async def test_another_block_size_is_found_out(tmp_path: Path) -> None:
+    report = await reported(sample(), tmp_path, block_size=32)
+    assert causes(report).keys() == {"block_size_mismatch"}
+    assert report["attribution"]["unexplained_pp"] == pytest.approx(0, abs=1e-9)
+
+
+async def test_a_false_label_that_the_requests_contradict_is_no_cause(tmp_path: Path) -> None:
     report = await reported(sample(), tmp_path, "block_size_label=32")
-    assert "block_size_mismatch" in causes(report)
+    assert report["actual_hit_rate"] == report["designed_hit_ratio"]
+    assert causes(report) == {}
+    assert "block_size" in {row["name"] for row in report["checks"] if row["status"] == "warn"}
+
+
+async def test_tokens_of_requests_that_broke_off_are_no_foreign_traffic(tmp_path: Path) -> None:
+    report = await reported(sample(), tmp_path, "disconnect=0.3", isolation="reset")
+    assert causes(report).keys() == {"failed_requests"}
+    assert report["attribution"]["unexplained_pp"] == pytest.approx(0, abs=1e-9)
+    assert "unexplained" not in {row["status"] for row in report["checks"]}
 
 
 async def test_failed_requests_are_found_out(tmp_path: Path) -> None:

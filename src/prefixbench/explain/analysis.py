@@ -16,6 +16,7 @@ from prefixbench.explain.capacity import (
     preemptions,
     usable_blocks,
 )
+from prefixbench.explain.observed import is_refuted, stated_step
 from prefixbench.explain.phases import Phase, combined_tally, headline, measured_phases
 from prefixbench.explain.prediction import Prediction, predict, unpredicted
 from prefixbench.explain.run_files import RunRecord
@@ -151,6 +152,14 @@ class Analysis:
                 eviction_evidence=eviction_evidence(self.lost_blocks, self.server, self.instances),
                 external_hits=external or 0,
             )
+        )
+
+    @property
+    def server_step_refuted(self) -> bool:
+        """Whether requests hit in other steps than the server says it has."""
+        step = stated_step(self.server)
+        return step is not None and any(
+            is_refuted(step, scene, phase) for phase, scene in self.rounds
         )
 
     def scene_of(self, phase: Phase) -> Scene:

@@ -32,18 +32,27 @@ Server = Mapping[str, Any]
 Observe = Callable[[Scene, Phase, Server], Observation | None]
 
 
-def server_step(scene: Scene, _phase: Phase, server: Server) -> Observation | None:
+def server_step(scene: Scene, phase: Phase, server: Server) -> Observation | None:
     """The server hits in other steps than the plan counted in."""
-    block_size = server.get("block_size")
-    step = server.get("hit_granularity") or block_size
-    if step is None or step == scene.granularity:
+    step = stated_step(server)
+    if step in (None, scene.granularity) or is_refuted(step, scene, phase):
         return None
-    cause = Cause.BLOCK_SIZE_MISMATCH if step == block_size else Cause.HIT_GRANULARITY
+    cause = Cause.BLOCK_SIZE_MISMATCH if step == server.get("block_size") else Cause.HIT_GRANULARITY
     return Observation(
         cause=cause,
         scene=replace(scene, granularity=step),
         evidence=f"the server caches in steps of {step} tokens, the plan in {scene.granularity}",
     )
+
+
+def stated_step(server: Server) -> int | None:
+    """The step in which the server says that it hits, in tokens."""
+    return server.get("hit_granularity") or server.get("block_size")
+
+
+def is_refuted(step: int, scene: Scene, phase: Phase) -> bool:
+    """Whether a request hit what a cache that hits in such steps cannot give."""
+    return any((result.cached_tokens or 0) % step for _, result in phase.arrived(scene.requests))
 
 
 def template_tokens(scene: Scene, phase: Phase, _server: Server) -> Observation | None:
@@ -64,24 +73,30 @@ def template_tokens(scene: Scene, phase: Phase, _server: Server) -> Observation 
 
 
 def failed_requests(scene: Scene, phase: Phase, _server: Server) -> Observation | None:
-    """Some requests were never answered."""
-    answered = tuple(plan for plan, _ in phase.arrived(scene.requests))
-    missing = len(scene.requests) - len(answered)
-    if not missing:
+    """Some requests were not answered to the end.
+
+    One that broke off after its first token was computed as planned, so it stays in the scene.
+    """
+    fates = {plan: phase.results.get(plan.request_id) for plan in scene.requests}
+    failed = [result for result in fates.values() if result is None or not result.ok]
+    if not failed:
         return None
-    done = {plan.request_id for plan in answered}
-    lost = tuple(plan for plan in scene.requests if plan.request_id not in done)
-    why = Counter(_fate(phase.results.get(plan.request_id)) for plan in lost)
+    why = Counter("not sent" if result is None else result.status for result in failed)
     reasons = ", ".join(f"{number:,} {readable(word)}" for word, number in why.most_common())
     return Observation(
         cause=Cause.FAILED_REQUESTS,
-        scene=replace(scene, requests=answered, unanswered=lost),
-        evidence=f"{missing:,} of {plural(len(scene.requests), 'request')} not answered: {reasons}",
+        scene=replace(
+            scene,
+            requests=tuple(plan for plan, result in fates.items() if _is_computed(result)),
+            unanswered=tuple(plan for plan, result in fates.items() if not _is_computed(result)),
+        ),
+        evidence=f"{len(failed):,} of {plural(len(scene.requests), 'request')} not answered: "
+        f"{reasons}",
     )
 
 
-def _fate(result: ObservedRequest | None) -> str:
-    return "not sent" if result is None else result.status
+def _is_computed(result: ObservedRequest | None) -> bool:
+    return result is not None and (result.ok or result.first_token_ns is not None)
 
 
 def routing(scene: Scene, phase: Phase, _server: Server) -> Observation | None:

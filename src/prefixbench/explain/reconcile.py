@@ -76,6 +76,7 @@ _LOST = frozenset({Cause.FAILED_REQUESTS})
 _WINDOW = frozenset(
     {
         Cause.COUNTER_WINDOW,
+        Cause.FAILED_REQUESTS,
         Cause.FOREIGN_TRAFFIC,
         Cause.TIER_OVERLAP,
         Cause.METRIC_UNIT_MISMATCH,

@@ -273,6 +273,8 @@ def _unsized(analysis: Analysis, known: set[str]) -> Iterator[Unsized]:
         known = known | {missing.cause}
     if analysis.rounds and analysis.attribution.unexplained != 0:
         checks = list(analysis.record.counters.get("checks", ()))
+        if analysis.server_step_refuted:
+            known = known | {Cause.BLOCK_SIZE_MISMATCH, Cause.HIT_GRANULARITY}
         yield from noticed(checks, analysis.rounds[0][0].name, known)
 
 

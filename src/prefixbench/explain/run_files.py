@@ -52,6 +52,11 @@ class ObservedRequest:
     def ok(self) -> bool:
         return self.status == "ok"
 
+    @property
+    def ended_early(self) -> bool:
+        """Whether the server may have worked on it, and may have counted it or not."""
+        return self.status in ("disconnected", "timeout", "malformed")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:

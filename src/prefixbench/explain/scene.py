@@ -21,7 +21,8 @@ class Scene:
     """Requests in the order in which they reach the caches, and how these treat them.
 
     `extra_head_len` are tokens the server saw in front of every request beyond the plan;
-    `unanswered` are requests that were sent for nothing, known only to have been in flight.
+    `unanswered` are requests of which no token came: whether they were looked up or stored is not
+    known.
     """
 
     requests: tuple[RequestPlan, ...]

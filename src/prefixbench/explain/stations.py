@@ -9,8 +9,10 @@ Ratios are fractions here and become floats when the report is written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate
+from typing import NamedTuple
 
 from prefixbench.core.tally import HitTally, Unit, total
 from prefixbench.explain.causes import Cause
@@ -65,24 +67,31 @@ class Headline:
 
 
 class _Path:
-    """Stations in the making; knows where it stands."""
+    """Stations in the making; knows where it stands. Steps of one name become one station."""
 
     def __init__(self, name: str, ratio: Fraction, evidence: str) -> None:
-        self.stations = [
-            Station(name=name, ratio=ratio, contribution=Fraction(0), evidence=evidence)
-        ]
+        self._steps = {name: (ratio, [evidence])}
 
     @property
     def ratio(self) -> Fraction:
-        return self.stations[-1].ratio
+        return sum((contribution for contribution, _ in self._steps.values()), Fraction(0))
 
     def go(self, name: str, contribution: Fraction, evidence: str) -> None:
-        self.stations.append(
+        before, known = self._steps.get(name, (Fraction(0), []))
+        self._steps[name] = (before + contribution, [*known, evidence])
+
+    def stations(self) -> tuple[Station, ...]:
+        """The whole way; its first station contributes nothing, it is where the way begins."""
+        ratios = accumulate(contribution for contribution, _ in self._steps.values())
+        return tuple(
             Station(
                 name=name,
-                ratio=self.ratio + contribution,
-                contribution=contribution,
-                evidence=evidence,
+                ratio=ratio,
+                contribution=contribution if place else Fraction(0),
+                evidence="; ".join(evidence),
+            )
+            for place, (ratio, (name, (contribution, evidence))) in enumerate(
+                zip(ratios, self._steps.items(), strict=True)
             )
         )
 
@@ -93,14 +102,14 @@ def attribute(headline: Headline) -> Attribution:
     scenes = _observed_facts(path, headline)
     actual = combined_tally(phase for phase, _ in headline.rounds)
     if actual is None or actual.ratio is None:
-        return Attribution(stations=tuple(path.stations), unexplained=None)
+        return Attribution(stations=path.stations(), unexplained=None)
     witness = _witness(scenes)
     if witness is not None and witness.total.ratio is not None:
         _per_request(path, witness, headline)
-        _second_witness(path, witness.total, actual, headline)
+        _second_witness(path, witness.total, actual, headline.external_hits, _doubtful(scenes))
     unexplained = actual.ratio - path.ratio
     path.go(UNEXPLAINED, unexplained, "no evidence in the files for the rest")
-    return Attribution(stations=tuple(path.stations), unexplained=unexplained)
+    return Attribution(stations=path.stations(), unexplained=unexplained)
 
 
 def _construction(headline: Headline) -> _Path:
@@ -153,110 +162,155 @@ def _tally(rounds: Sequence[tuple[Phase, Scene]]) -> HitTally:
     return total(scene.tally() for _, scene in rounds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Witness:
-    """Requests' own cached tokens, split by what they show against the closed form.
+class _Split(NamedTuple):
+    """Where one request's cached tokens differ from the closed form, or sums over many.
 
-    `total = model hits + overlap - lost + surplus`, each over the same queries.
+    `found = modelled + overlap - lost + failed + surplus`.
     """
 
-    total: HitTally
     overlap: int
     lost: int
+    failed: int
     surplus: int
-    lost_requests: int
-    surplus_requests: int
-    overlap_requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Witness:
+    """Requests' own cached tokens: their sum, the tokens of each kind, and requests with such."""
+
+    total: HitTally
+    tokens: _Split
+    requests: _Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finding:
+    """One request: what the closed form gives, what it found, and what it can have found.
+
+    `most` is what answered requests can have left, `most_failed` what all can.
+    """
+
+    modelled: int
+    found: int | None
+    queries: int
+    least: int
+    most: int
+    most_failed: int
+
+    def split(self, found: int) -> _Split:
+        possible = min(max(found, self.least), self.most)
+        return _Split(
+            overlap=possible - self.modelled,
+            lost=possible - min(found, possible),
+            failed=max(min(found, self.most_failed) - possible, 0),
+            surplus=max(found - self.most_failed, 0),
+        )
 
 
 def _witness(rounds: Sequence[tuple[Phase, Scene]]) -> _Witness | None:
-    """Compare each request's cached tokens with the closed form; None if one is not reported."""
+    """Compare cached tokens with the closed form; None without requests, or if one reports none."""
     splits = []
     tally = HitTally(0, 0)
     for phase, scene in rounds:
-        for outcome_hits, result_hits, queries, least, most in _pairs(phase, scene):
-            if result_hits is None:
+        for finding in _findings(phase, scene):
+            if finding.found is None:
                 return None
-            tally += HitTally(result_hits, queries)
-            splits.append(_split(outcome_hits, result_hits, least, most))
-    overlaps, losses, surpluses = ([row[column] for row in splits] for column in range(3))
+            tally += HitTally(finding.found, finding.queries)
+            splits.append(finding.split(finding.found))
+    if not splits:
+        return None
+    kinds = list(zip(*splits, strict=True))
     return _Witness(
         total=tally,
-        overlap=sum(overlaps),
-        lost=sum(losses),
-        surplus=sum(surpluses),
-        overlap_requests=sum(map(bool, overlaps)),
-        lost_requests=sum(map(bool, losses)),
-        surplus_requests=sum(map(bool, surpluses)),
+        tokens=_Split(*map(sum, kinds)),
+        requests=_Split(*(sum(map(bool, kind)) for kind in kinds)),
     )
 
 
-def _pairs(phase: Phase, scene: Scene) -> Iterator[tuple[int, int | None, int, int, int]]:
-    """Closed-form hits, own hits, prompt tokens, least and most hits of each answered request."""
-    bounds = hit_bounds(scene, phase.results)
+def _findings(phase: Phase, scene: Scene) -> Iterator[_Finding]:
+    """A request that broke off told nothing; it is taken to have found what it should."""
+    bounds = hit_bounds(replace(scene, unanswered=()), phase.results)
+    with_failed = hit_bounds(scene, phase.results) if scene.unanswered else bounds
     for outcome in scene.outcomes():
-        result = phase.results[outcome.request_id]
-        limit = bounds.get(outcome.request_id)
-        modelled = outcome.expected_hit_len
-        yield (
-            modelled,
-            result.cached_tokens,
-            outcome.input_len if result.prompt_tokens is None else result.prompt_tokens,
-            modelled if limit is None else min(limit.least, modelled),
-            modelled if limit is None else max(limit.most, modelled),
+        name, modelled = outcome.request_id, outcome.expected_hit_len
+        result, known = phase.results[name], bounds.get(name)
+        most = modelled if known is None else max(known.most, modelled)
+        yield _Finding(
+            modelled=modelled,
+            found=result.cached_tokens if result.ok else modelled,
+            queries=outcome.input_len if result.prompt_tokens is None else result.prompt_tokens,
+            least=modelled if known is None else min(known.least, modelled),
+            most=most,
+            most_failed=max(most, with_failed[name].most) if name in with_failed else most,
         )
-
-
-def _split(modelled: int, found: int, least: int, most: int) -> tuple[int, int, int]:
-    """Tokens due to requests in flight (signed), lost from the cache, and there before the run."""
-    possible = min(max(found, least), most)
-    return possible - modelled, possible - min(found, possible), max(found, possible) - possible
 
 
 def _per_request(path: _Path, witness: _Witness, headline: Headline) -> None:
-    queries = witness.total.queries
-    if witness.overlap_requests:
+    queries, tokens, requests = witness.total.queries, witness.tokens, witness.requests
+    if requests.overlap:
         path.go(
             Cause.CONCURRENCY_VISIBILITY,
-            Fraction(witness.overlap, queries),
-            f"{plural(witness.overlap_requests, 'request')} sent while another one was still "
-            f"computing the prefix: {count(abs(witness.overlap))} tokens",
+            Fraction(tokens.overlap, queries),
+            f"{plural(requests.overlap, 'request')} sent while another one was still "
+            f"computing the prefix: {count(abs(tokens.overlap))} tokens",
         )
-    if witness.surplus:
+    if tokens.failed:
+        path.go(
+            Cause.FAILED_REQUESTS,
+            Fraction(tokens.failed, queries),
+            f"{plural(requests.failed, 'request')} hit {count(tokens.failed)} tokens that only "
+            "requests without an answer can have stored",
+        )
+    if tokens.surplus:
         path.go(
             Cause.RESIDUAL_CACHE,
-            Fraction(witness.surplus, queries),
-            f"{plural(witness.surplus_requests, 'request')} hit {count(witness.surplus)} tokens "
+            Fraction(tokens.surplus, queries),
+            f"{plural(requests.surplus, 'request')} hit {count(tokens.surplus)} tokens "
             "more than this phase can have stored",
         )
-    if witness.lost and headline.eviction_evidence:
+    if tokens.lost and headline.eviction_evidence:
         path.go(
             Cause.CAPACITY_EVICTION,
-            -Fraction(witness.lost, queries),
-            f"{plural(witness.lost_requests, 'request')} missed {count(witness.lost)} tokens that "
+            -Fraction(tokens.lost, queries),
+            f"{plural(requests.lost, 'request')} missed {count(tokens.lost)} tokens that "
             f"were stored before; {headline.eviction_evidence}",
         )
 
 
+def _doubtful(rounds: Sequence[tuple[Phase, Scene]]) -> HitTally:
+    """The most that requests which ended early can add to the counters, or take from them."""
+    return total(
+        HitTally(plan.planned_prefix_len, plan.input_len)
+        for phase, scene in rounds
+        for plan in (*scene.requests, *scene.unanswered)
+        for result in (phase.results.get(plan.request_id),)
+        if result is not None and result.ended_early
+    )
+
+
 def _second_witness(
-    path: _Path, requests: HitTally, counters: HitTally, headline: Headline
+    path: _Path, requests: HitTally, counters: HitTally, external_hits: int, doubtful: HitTally
 ) -> None:
     """The counters and the requests' own cached tokens disagree."""
     if counters == requests or counters.ratio is None or requests.ratio is None:
         return
-    cause, evidence = _disagreement(requests, counters, headline)
-    path.go(cause, counters.ratio - requests.ratio, evidence)
-
-
-def _disagreement(requests: HitTally, counters: HitTally, headline: Headline) -> tuple[Cause, str]:
-    if counters.unit is not Unit.TOKEN:
-        return Cause.METRIC_UNIT_MISMATCH, f"the counters count {counters.unit}s, not tokens"
     evidence = (
         f"counters: {count(counters.hits)} of {count(counters.queries)}, answered requests: "
         f"{count(requests.hits)} of {count(requests.queries)} tokens"
     )
-    excess = counters.queries > requests.queries or counters.hits > requests.hits
-    if headline.external_hits:
-        tier = f"{count(headline.external_hits)} tokens came from an external tier"
-        return Cause.TIER_OVERLAP, f"{tier}; {evidence}"
-    return (Cause.FOREIGN_TRAFFIC if excess else Cause.COUNTER_WINDOW), evidence
+    if counters.unit is not Unit.TOKEN:
+        cause = Cause.METRIC_UNIT_MISMATCH
+        evidence = f"the counters count {counters.unit}s, not tokens"
+    elif external_hits:
+        cause = Cause.TIER_OVERLAP
+        evidence = f"{count(external_hits)} tokens came from an external tier; {evidence}"
+    else:
+        cause = _disagreement(requests, counters, doubtful)
+    path.go(cause, counters.ratio - requests.ratio, evidence)
+
+
+def _disagreement(requests: HitTally, counters: HitTally, doubtful: HitTally) -> Cause:
+    queries, hits = counters.queries - requests.queries, counters.hits - requests.hits
+    if abs(queries) <= doubtful.queries and abs(hits) <= doubtful.hits:
+        return Cause.FAILED_REQUESTS
+    return Cause.FOREIGN_TRAFFIC if max(queries, hits) > 0 else Cause.COUNTER_WINDOW
