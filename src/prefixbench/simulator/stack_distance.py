@@ -20,6 +20,12 @@ from dataclasses import dataclass, field
 
 from prefixbench.core.records import RequestPlan
 from prefixbench.core.tally import HitTally, Unit
+from prefixbench.simulator.compiled import (
+    ChainColumns,
+    compiled_hits,
+    compiled_steps,
+    is_worth_compiling,
+)
 from prefixbench.simulator.prefix_sums import PrefixSums
 
 
@@ -125,6 +131,9 @@ class LruChains:
 
 def lru_hits(requests: Iterable[ChainRequest], capacity_blocks: int) -> list[int]:
     """Hit blocks of every request in an LRU cache of this capacity."""
+    requests = list(requests)
+    if is_worth_compiling(len(requests)):
+        return compiled_hits(ChainColumns.of(requests), capacity_blocks)
     cache = LruChains(capacity_blocks)
     return [cache.serve(request) for request in requests]
 
@@ -169,6 +178,9 @@ def lru_curve(requests: Sequence[ChainRequest]) -> CapacityCurve:
     LRU is a stack algorithm, and the blocks of a run stand at consecutive places of the stack, so
     a run adds one hit to each capacity from its first block's place on, one more from the next.
     """
+    if is_worth_compiling(len(requests)):
+        blocks = sum(request.blocks for request in requests)
+        return CapacityCurve.from_steps(blocks, compiled_steps(ChainColumns.of(requests)))
     stack = _LruStack(len(requests))
     for number, request in enumerate(requests):
         stack.serve(number, request)

@@ -1,0 +1,155 @@
+"""The chains of `stack_distance` on columns of integers, compiled where numba is installed.
+
+The one file of the simulator that may use numpy and numba; neither is imported unless
+`is_worth_compiling` says so, and the results are those of `stack_distance` to the last block. The
+loops below are plain Python, so that they can be tested as such.
+
+A request is a row: its group, the blocks it shares with the group's chain, the blocks of its own.
+Each row with shared blocks puts one run on its group's stack, so a run is named by its row: its
+depth and its toucher are known, and one column says which run lies below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from prefixbench.simulator.stack_distance import ChainRequest
+
+#: From so many requests on, loading the compiled loops costs less than they save.
+WORTH_COMPILING = 300_000
+
+_NO_RUN = -1
+
+
+def is_worth_compiling(requests: int) -> bool:
+    return requests >= WORTH_COMPILING and find_spec("numba") is not None
+
+
+class ChainColumns(NamedTuple):
+    """Requests as three arrays of 64-bit integers; groups count from 0."""
+
+    group: Any
+    shared: Any
+    own: Any
+
+    @classmethod
+    def of(cls, requests: Sequence[ChainRequest]) -> ChainColumns:
+        import numpy as np
+
+        def column(name: str) -> Any:
+            values = (getattr(request, name) for request in requests)
+            return np.fromiter(values, np.int64, len(requests))
+
+        return cls(column("group"), column("shared"), column("own"))
+
+
+def compiled_hits(columns: ChainColumns, capacity_blocks: int) -> list[int]:
+    """As `stack_distance.lru_hits`."""
+    import numpy as np
+
+    count = len(columns.group)
+    hits = np.zeros(count, np.int64)
+    _compiled(_find_hits)(*columns, *_no_runs(columns), capacity_blocks, hits)
+    found: list[int] = hits.tolist()
+    return found
+
+
+def compiled_steps(columns: ChainColumns) -> dict[int, int]:
+    """What `CapacityCurve.from_steps` takes: at each place, how many more hits than one nearer."""
+    import numpy as np
+
+    count = len(columns.group)
+    # A row finds the runs that it covers, and cuts one more.
+    begins, ends = np.zeros(2 * count, np.int64), np.zeros(2 * count, np.int64)
+    weights = np.zeros(count + 1, np.int64)
+    stretches = _compiled(_find_stretches)(*columns, *_no_runs(columns), weights, begins, ends)
+    edges = np.concatenate((begins[:stretches], ends[:stretches]))
+    signs = np.repeat(np.array([1, -1], np.int64), stretches)
+    places, rows = np.unique(edges, return_inverse=True)
+    steps = np.zeros(len(places), np.int64)
+    np.add.at(steps, rows, signs)
+    return dict(zip(places.tolist(), steps.tolist(), strict=True))
+
+
+def _no_runs(columns: ChainColumns) -> tuple[Any, Any]:
+    """The top of each group's stack, and what lies below each run."""
+    import numpy as np
+
+    groups = int(columns.group.max(initial=0)) + 1
+    return np.full(groups, _NO_RUN, np.int64), np.full(len(columns.group), _NO_RUN, np.int64)
+
+
+@cache
+def _compiled(loop: Any) -> Any:
+    from numba import njit
+
+    return njit(cache=True)(loop)
+
+
+def _find_hits(
+    group: Any, shared: Any, own: Any, top: Any, below: Any, capacity: int, hits: Any
+) -> None:
+    live = own * 0  # blocks that each request touched last and that are still there
+    used = oldest = 0
+    for row in range(len(group)):
+        depth, begin, run = shared[row], 0, top[group[row]]
+        while run >= 0 and begin < depth:
+            end = min(shared[run], depth)
+            found = min(end - begin, live[run])
+            live[run] -= found
+            hits[row] += found
+            begin = end
+            if shared[run] > depth:
+                break
+            run = below[run]
+        if depth:
+            below[row], top[group[row]] = run, row
+        live[row] = depth + own[row]
+        used += live[row] - hits[row]
+        while used > capacity:
+            taken = min(live[oldest], used - capacity)
+            live[oldest] -= taken
+            used -= taken
+            if not live[oldest]:
+                oldest += 1
+
+
+def _find_stretches(
+    group: Any, shared: Any, own: Any, top: Any, below: Any, weights: Any, begins: Any, ends: Any
+) -> int:
+    """Fill in the places [begin, end) of every stretch that is found; return how many there are."""
+    size = len(group)
+    stretches = live = 0
+    for row in range(size):
+        depth, begin, run = shared[row], 0, top[group[row]]
+        while run >= 0 and begin < depth:
+            end = min(shared[run], depth)
+            newer = live + begin  # what this row has lifted counts as newer
+            index = run + 1
+            while index:
+                newer -= weights[index]
+                index &= index - 1
+            begins[stretches] = newer + 1
+            ends[stretches] = newer + 1 + end - begin
+            stretches += 1
+            live += begin - end
+            index = run + 1
+            while index <= size:
+                weights[index] += begin - end
+                index += index & -index
+            begin = end
+            if shared[run] > depth:
+                break
+            run = below[run]
+        if depth:
+            below[row], top[group[row]] = run, row
+        live += depth + own[row]
+        index = row + 1
+        while index <= size:
+            weights[index] += depth + own[row]
+            index += index & -index
+    return stretches
