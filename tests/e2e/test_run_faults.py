@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import orjson
 import pytest
 
 from prefixbench.core.errors import (
-    ConfigError,
     DatasetChangedError,
     EndpointError,
     MetricsError,
@@ -243,17 +243,27 @@ async def test_a_changed_data_set_is_refused(cold: Path, tmp_path: Path, change:
     assert not (tmp_path / "run").exists()
 
 
-async def test_recipes_instead_of_prompts_are_told(tmp_path: Path) -> None:
-    dataset = sample(save_prompts=False)
-    with pytest.raises(ConfigError, match="recipes"):
-        await run_dataset_async(options(dataset, tmp_path / "run", "http://127.0.0.1:9"))
-
-
 async def test_a_server_that_is_not_there_leaves_nothing_behind(cold: Path, tmp_path: Path) -> None:
+    nowhere = options(cold, tmp_path / "run", "http://127.0.0.1:9", startup_timeout_s=0.3)
     with pytest.raises(EndpointError, match="cannot be reached") as caught:
-        await run_dataset_async(options(cold, tmp_path / "run", "http://127.0.0.1:9"))
+        await run_dataset_async(nowhere)
     assert caught.value.exit_code == 5
     assert not (tmp_path / "run").exists()
+
+
+async def test_a_server_that_is_still_starting_is_waited_for(
+    cold: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    run = asyncio.create_task(
+        run_dataset_async(options(cold, tmp_path / "run", f"http://127.0.0.1:{port}"))
+    )
+    while "server.starting wait_s=10" not in caplog.text:
+        await asyncio.sleep(0.01)
+    async with running_server(ServeOptions(time_scale=0, port=port)):
+        assert (await run).status is RunStatus.COMPLETE
 
 
 async def test_a_model_that_is_not_served_is_told(cold: Path, tmp_path: Path) -> None:

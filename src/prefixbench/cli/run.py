@@ -54,6 +54,12 @@ def _header(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> An
 @click.option("--isolation", help="salt, reset, content, restart, none or auto.")
 @click.option("--timeout", "timeout_s", type=float, help="Seconds until a request is given up.")
 @click.option(
+    "--startup-timeout",
+    "startup_timeout_s",
+    type=click.FloatRange(min=0),
+    help="Seconds to wait for a server that is still starting; 10 by default.",
+)
+@click.option(
     "--output",
     "run_dir",
     type=click.Path(path_type=Path),

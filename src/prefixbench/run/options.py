@@ -22,6 +22,7 @@ _Word = TypeVar("_Word", ExecutionMode, Isolation)
 
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_IDLE_TIMEOUT_S = 30.0
+DEFAULT_STARTUP_TIMEOUT_S = 10.0
 DEFAULT_MAX_FAILURE_RATE = 0.01
 
 
@@ -30,7 +31,8 @@ class RunOptions:
     """Options of `prefixbench run` (contract section 1); None is "as the data set says".
 
     `timeout_s` is for one request from sending to its last byte, `idle_timeout_s` for waiting
-    until the server has nothing to do. `output` None is the next free `outputs/run_NNN`.
+    until the server has nothing to do, `startup_timeout_s` for waiting until a server that refuses
+    connections is up (0: not at all). `output` None is the next free `outputs/run_NNN`.
     `tokenizer` and `corpus` compose the prompts of a data set that holds recipes.
     `command` is the command line as typed; it is redacted before it is written.
     """
@@ -51,6 +53,7 @@ class RunOptions:
     isolation: str | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
     idle_timeout_s: float = DEFAULT_IDLE_TIMEOUT_S
+    startup_timeout_s: float = DEFAULT_STARTUP_TIMEOUT_S
     api_key_env: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
     proxy: str | None = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -10,7 +12,9 @@ from typing import Any
 import aiohttp
 import orjson
 
+from prefixbench.core.clock import Clock
 from prefixbench.core.errors import EndpointError, ErrorContext, Stage
+from prefixbench.core.log import event
 from prefixbench.run.addresses import Address
 from prefixbench.run.client import Client, Page
 from prefixbench.run.counters import engine_configs
@@ -18,8 +22,14 @@ from prefixbench.run.families import Adapter
 from prefixbench.run.metrics_reader import MetricsReader
 from prefixbench.run.snapshot import MetricsSnapshot
 
+log = logging.getLogger(__name__)
+
 _MODELS_TIMEOUT_S = 5.0
 _VERSION_TIMEOUT_S = 2.0
+_BETWEEN_TRIES_NS = 100_000_000
+
+#: What a server answers while it loads a model (llama.cpp).
+_LOADING = 503
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +51,24 @@ class ServerFacts:
         return replace(self, **{name: profile[name] for name in names} | known)
 
 
-async def find_model(client: Client, addresses: Sequence[Address], asked: str | None) -> str:
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a server may still be starting: refuse connections, or say that it loads."""
+
+    clock: Clock
+    seconds: float
+
+
+async def find_model(
+    client: Client, addresses: Sequence[Address], asked: str | None, patience: Patience
+) -> str:
     """The model to ask for: the one named, else the first that is served.
 
     Raises EndpointError where a server cannot be reached or does not serve it.
     """
-    served = await asyncio.gather(*(_served_models(client, address) for address in addresses))
+    served = await asyncio.gather(
+        *(_served_models(client, address, patience) for address in addresses)
+    )
     model = asked or next((names[0] for names in served if names), None)
     if model is None:
         raise _unusable("the server does not list its models", "--model", "name one with --model")
@@ -75,15 +97,8 @@ async def server_facts(
     )
 
 
-async def _served_models(client: Client, address: Address) -> list[str]:
-    try:
-        page = await client.get(address.models_url, timeout_s=_MODELS_TIMEOUT_S)
-    except (TimeoutError, OSError, aiohttp.ClientError) as error:
-        raise _unusable(
-            f"the server cannot be reached ({type(error).__name__})",
-            "--url",
-            "check the address, and that the server is up",
-        ) from error
+async def _served_models(client: Client, address: Address, patience: Patience) -> list[str]:
+    page = await _models_page(client, address, patience)
     if page.status in (401, 403):
         raise _unusable(
             f"the server refuses the key (status {page.status})",
@@ -91,6 +106,35 @@ async def _served_models(client: Client, address: Address) -> list[str]:
             "name the environment variable that holds the key",
         )
     return _model_names(page)
+
+
+async def _models_page(client: Client, address: Address, patience: Patience) -> Page:
+    clock = patience.clock
+    deadline_ns = clock.now_ns() + round(patience.seconds * 1e9)
+    page, is_told = None, False
+    while page is None:
+        page = await _look(client, address, may_start=clock.now_ns() < deadline_ns)
+        if page is None:
+            if not is_told:
+                event(log, "server.starting", level=logging.WARNING, wait_s=patience.seconds)
+                is_told = True
+            await clock.sleep_ns(_BETWEEN_TRIES_NS)
+    return page
+
+
+async def _look(client: Client, address: Address, *, may_start: bool) -> Page | None:
+    """The list of models; None where the server may still be starting."""
+    try:
+        page = await client.get(address.models_url, timeout_s=_MODELS_TIMEOUT_S)
+    except (TimeoutError, OSError, aiohttp.ClientError) as error:
+        if may_start and isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+            return None
+        raise _unusable(
+            f"the server cannot be reached ({type(error).__name__})",
+            "--url",
+            "check the address, and that the server is up; --startup-timeout waits for it",
+        ) from error
+    return None if may_start and page.status == _LOADING else page
 
 
 def _model_names(page: Page) -> list[str]:

@@ -42,7 +42,7 @@ from prefixbench.run.loops import loop_factory
 from prefixbench.run.metrics_reader import MetricsReader
 from prefixbench.run.options import RunOptions, RunSettings, resolve_settings
 from prefixbench.run.phase_run import PhaseOutcome, PhaseRun, PhaseTools
-from prefixbench.run.preflight import ServerFacts, find_model, server_facts
+from prefixbench.run.preflight import Patience, ServerFacts, find_model, server_facts
 from prefixbench.run.redact import redact_command
 from prefixbench.run.schedule import phases_of
 from prefixbench.run.sending import Sender
@@ -138,7 +138,10 @@ class _Run:
     async def look_at_server(self, profile: Mapping[str, Any]) -> None:
         """Preflight: raises EndpointError before anything is written; metrics may be missing."""
         settings = self._settings
-        self._model = await find_model(self._client, settings.addresses, self._options.model)
+        patience = Patience(self._clock, self._options.startup_timeout_s)
+        self._model = await find_model(
+            self._client, settings.addresses, self._options.model, patience
+        )
         snapshot = await self._metrics.snapshot()
         for endpoint, error in snapshot.errors.items():
             event(
