@@ -17,12 +17,16 @@ def print_trace(document: Mapping[str, Any], console: Console) -> None:
     console.print(f"[bold]{escape(document['trace'])}[/bold]  {_size(document)}")
     if document["hit_ratios"]:
         console.print(_setting(document))
+        console.print()
         _print_definitions(document, console)
+        console.print()
         _print_reuse(document, console)
         if document["conversations"] is not None:
             console.print(_conversations(document["conversations"]))
         if document["curve"] is not None:
+            console.print()
             _print_curve(document, console)
+    console.print()
     _print_lengths(document, console)
     if document["hit_ratios"]:
         console.print(f"comparable with {escape(document['comparable_with'])}")
@@ -71,6 +75,7 @@ def _print_reuse(document: Mapping[str, Any], console: Console) -> None:
     for row in document["reuse"]:
         table.add_row(f"{row['share']:.0%}", count(row["blocks"]))
     console.print(table)
+    console.print()
     popularity = document["popularity"]
     top = plain_table("most used blocks", "blocks", "of all accesses")
     for row in popularity["top"]:
