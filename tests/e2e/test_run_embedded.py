@@ -253,6 +253,9 @@ async def test_ranks_are_pinned_and_counted_apart(tmp_path: Path, base: dict[str
     async with running_server(ServeOptions(time_scale=0, dp_size=2)) as url:
         await run_dataset_async(options(dataset, tmp_path / "run", url))
     assert_exact(tmp_path / "run", dataset)
+    got = rows(tmp_path / "run")
+    assert {row["actual_dp_id"] for row in got} == {0, 1}
+    assert all(row["actual_dp_id"] == row["planned_dp_id"] for row in got)
     by_dp = document(tmp_path / "run", "prefix_cache_metrics")["by_dp"]
     assert [row["dp_id"] for row in by_dp] == [0, 1]
     assert all(row["queries"] > 0 for row in by_dp)

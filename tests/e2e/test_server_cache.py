@@ -169,6 +169,17 @@ async def test_each_rank_has_its_own_cache() -> None:
             assert (queries, found) == (requests * 321, (requests - 1) * 320)
 
 
+async def test_an_answer_names_the_rank_that_gave_it() -> None:
+    async with served(dp_size=2) as client:
+        for stream in (False, True):
+            body = {"prompt": token_prompt(40), "max_tokens": 1, "stream": stream}
+            url, header = client.url + "/v1/completions", "X-data-parallel-rank"
+            async with client.session.post(url, json=body, headers={header: "1"}) as answer:
+                assert answer.headers[header] == "1"
+            async with client.session.post(url, json={**body, "n": 2}) as answer:
+                assert header not in answer.headers  # each choice is balanced by itself
+
+
 async def test_balancing_spreads_a_sequential_client_and_pays_a_cold_start_on_each_rank() -> None:
     async with served(dp_size=2) as client:
         hits = [await client.cached(token_prompt(321)) for _ in range(8)]

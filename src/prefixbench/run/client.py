@@ -26,6 +26,9 @@ from prefixbench.run.exposition import ScrapeError, ScrapeProblem
 from prefixbench.run.redact import is_loopback, safe_error
 from prefixbench.run.snapshot import Scrape
 
+#: Pins a DP rank on vLLM (metrics-adapters.md section 7); servers may say in it who answered.
+RANK_HEADER = "X-data-parallel-rank"
+
 _IDLE_CONNECTION_S = 4.0
 _READ_BUFFER_BYTES = 1 << 20
 _LARGEST_ERROR_BYTES = 1 << 16
@@ -50,6 +53,7 @@ class Exchange:
     cached_tokens: int | None = None
     output_tokens: int | None = None
     http_status: int | None = None
+    dp_rank: int | None = None
     error: str | None = None
 
 
@@ -119,6 +123,7 @@ class Client:
         answer = Answer(on_first_token)
         sent_ns = self._clock.now_ns()
         http_status: int | None = None
+        dp_rank: int | None = None
         try:
             async with (
                 self._deadline(),
@@ -130,6 +135,7 @@ class Client:
                 ) as response,
             ):
                 http_status = response.status
+                dp_rank = _rank(response.headers.get(RANK_HEADER, ""))
                 await self._read(response, answer)
             status, error = _verdict(http_status, answer)
         except TimeoutError:
@@ -148,6 +154,7 @@ class Client:
             cached_tokens=answer.cached_tokens,
             output_tokens=answer.output_tokens,
             http_status=answer.error_status or http_status,
+            dp_rank=dp_rank,
             error=self._safe(error, body),
         )
 
@@ -253,6 +260,10 @@ def _verdict(http_status: int, answer: Answer) -> tuple[Status, str | None]:
     if not answer.finished:
         return Status.DISCONNECTED, "the stream ended early"
     return Status.OK, None
+
+
+def _rank(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def _error_text(body: bytes) -> tuple[str, int | None]:

@@ -79,7 +79,7 @@ class ResultContext:
             planned_dp_id=request.dp_id,
             planned_instance_id=request.instance_id,
             endpoint=endpoint,
-            actual_dp_id=None,
+            actual_dp_id=exchange.dp_rank,
             actual_instance_id=instance_id,
             attempt=1,
             planned_send_ns=sent.planned_ns + self.epoch_ns,

@@ -60,7 +60,7 @@ _PROBE_BLOCKS = 2
 
 #: Columns of request_results.jsonl that stay null, and why.
 _NOT_MEASURED = {
-    "actual_dp_id": "servers of this interface do not tell which rank answered",
+    "actual_dp_id": "unless the server names its rank in the answer's header X-data-parallel-rank",
     "server_prefill_start_ns": "servers of this interface do not tell",
     "server_prefill_end_ns": "servers of this interface do not tell",
 }

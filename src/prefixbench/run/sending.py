@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prefixbench.run.addresses import Address
-from prefixbench.run.client import Client, Exchange
+from prefixbench.run.client import RANK_HEADER, Client, Exchange
 from prefixbench.run.planned import PlannedRequest
-
-#: Pins a DP rank on vLLM (metrics-adapters.md section 7).
-RANK_HEADER = "X-data-parallel-rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

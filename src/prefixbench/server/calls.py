@@ -44,6 +44,11 @@ class Call:
             cached_tokens=sum(generation.cached_tokens or 0 for generation in first_choices),
         )
 
+    def rank(self) -> int | None:
+        """The rank that serves all sequences; None where several do."""
+        ranks = {driver.rank for driver, _ in self.sequences}
+        return ranks.pop() if len(ranks) == 1 else None
+
     def abort(self) -> None:
         """Take what is unfinished out of the engines; nothing happens to a finished call."""
         for driver, generation in self.sequences:

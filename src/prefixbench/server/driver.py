@@ -66,7 +66,7 @@ class RankDriver:
         self._engine = engine
         self._clock = clock
         self._time_scale = time_scale
-        self._rank = rank
+        self.rank = rank
         self._live: dict[str, Generation] = {}
         self._waiting: set[str] = set()
         self._has_work = asyncio.Event()
@@ -75,7 +75,7 @@ class RankDriver:
         self.counters = RankCounters(started_s)
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"engine-{self._rank}")
+        self._task = asyncio.create_task(self._run(), name=f"engine-{self.rank}")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -203,7 +203,7 @@ class RankDriver:
     def _stop(self, error: Exception) -> None:
         """Tell everyone who waits that nothing more will come."""
         kind, where = type(error).__name__, raised_at(error)
-        event(log, "engine.stopped", level=logging.ERROR, rank=self._rank, kind=kind, where=where)
+        event(log, "engine.stopped", level=logging.ERROR, rank=self.rank, kind=kind, where=where)
         self._stopped = True
         for generation in self._live.values():
             generation.queue.put_nowait(None)

@@ -23,7 +23,7 @@ from prefixbench.server.openai import (
     read_body,
 )
 
-#: Pins a request to a data-parallel rank (vLLM, verified on 0.32).
+#: Pins a request to a data-parallel rank (vLLM, verified on 0.32); the answer says which it was.
 RANK_HEADER = "X-data-parallel-rank"
 
 _EVENT_STREAM = {hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8"}
@@ -127,10 +127,11 @@ class GenerationRoutes:
                 reply.cut()
                 break
         body = reply.envelope.answer(texts, self._usage(reply.call))
-        return web.Response(body=body, content_type="application/json")
+        headers = _rank_header(reply.call)
+        return web.Response(body=body, content_type="application/json", headers=headers)
 
     async def _stream(self, reply: Reply) -> web.StreamResponse:
-        response = web.StreamResponse(headers=_EVENT_STREAM)
+        response = web.StreamResponse(headers=_EVENT_STREAM | _rank_header(reply.call))
         await response.prepare(reply.request)
         try:
             await self._write_chunks(reply, response)
@@ -164,6 +165,11 @@ class GenerationRoutes:
         if self._backend.faults.has(Fault.NO_CACHED_TOKENS):
             return replace(usage, cached_tokens=None)
         return usage
+
+
+def _rank_header(call: Call) -> dict[str, str]:
+    rank = call.rank()
+    return {} if rank is None else {RANK_HEADER: str(rank)}
 
 
 def _pinned_rank(request: web.Request) -> int | None:
