@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from prefixbench.run.runner import run_dataset_async
 from prefixbench.server.app import ServeOptions, running_server
 from run_samples import STATIC, options, sample
 
+_SERVER = ("capacity_blocks", "block_size", "dp_size")
+
 
 async def reported(dataset: Path, folder: Path, *faults: str, **more: Any) -> dict[str, Any]:
-    limits = {name: more.pop(name) for name in ("capacity_blocks", "block_size") if name in more}
+    limits = {name: more.pop(name) for name in _SERVER if name in more}
     async with running_server(ServeOptions(time_scale=0, faults=faults, **limits)) as url:
         with suppress(EndpointError, MetricsError, TooManyFailuresError):
             await run_dataset_async(options(dataset, folder, url, **more))
@@ -114,6 +117,28 @@ async def test_answers_without_cached_tokens_leave_the_counters_alone_to_speak(
     assert report["actual_hit_rate"] == report["designed_hit_ratio"]
     assert report["usage"]["cached_tokens"] is None
     assert {group["actual"] for group in report["groups"]} == {None}
+
+
+async def test_ranks_that_were_not_planned_are_sized_exactly_where_answers_name_them(
+    tmp_path: Path,
+) -> None:
+    report = await reported(sample(), tmp_path, dp_size=4)
+    assert report["runtime_deviation"] < -0.05
+    assert causes(report).keys() == {"routing"}
+    assert causes(report)["routing"] == pytest.approx(report["runtime_deviation"] * 100)
+
+
+async def test_ranks_that_no_answer_names_are_sized_by_what_requests_missed(
+    tmp_path: Path,
+) -> None:
+    exact = await reported(sample(), tmp_path, dp_size=4)
+    results = tmp_path / "runtime" / "request_results.jsonl"
+    silent = re.sub(r'"actual_dp_id":\d', '"actual_dp_id":null', results.read_text())
+    assert silent != results.read_text()
+    results.write_text(silent)
+    report = write_report(tmp_path)
+    assert causes(report) == pytest.approx(causes(exact))
+    assert report["attribution"]["unexplained_pp"] == pytest.approx(0, abs=1e-9)
 
 
 async def test_two_ranks_add_up(tmp_path: Path) -> None:

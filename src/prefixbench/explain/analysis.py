@@ -125,9 +125,13 @@ class Analysis:
     @property
     def caches(self) -> int:
         """Instances and ranks that served the run, at least those that were planned."""
+        return max(len(self.instances), self.planned_caches)
+
+    @property
+    def planned_caches(self) -> int:
+        """Instances and ranks of the plan."""
         routing = _mapping(self.record.manifest.config.get("routing"))
-        planned = (routing.get("instances") or 1) * (routing.get("dp_size") or 1)
-        return max(len(self.instances), planned)
+        return (routing.get("instances") or 1) * (routing.get("dp_size") or 1)
 
     @cached_property
     def prediction(self) -> Prediction:
@@ -151,6 +155,8 @@ class Analysis:
                 server=self.server,
                 eviction_evidence=eviction_evidence(self.lost_blocks, self.server, self.instances),
                 external_hits=external or 0,
+                caches=sum(bool(row.get("queries")) for row in self.instances),
+                planned_caches=self.planned_caches,
             )
         )
 

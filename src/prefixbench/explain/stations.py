@@ -8,6 +8,7 @@ Ratios are fractions here and become floats when the report is written.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -18,7 +19,7 @@ from prefixbench.core.tally import HitTally, Unit, total
 from prefixbench.explain.causes import Cause
 from prefixbench.explain.observed import OBSERVE, Observe, Server
 from prefixbench.explain.phases import Phase, combined_tally
-from prefixbench.explain.scene import Scene
+from prefixbench.explain.scene import Scene, deepest_prefixes
 from prefixbench.explain.visibility import hit_bounds
 from prefixbench.explain.wording import count, plural
 
@@ -54,7 +55,8 @@ class Headline:
     """What is to be explained: the rounds of one phase, each with the scene that was planned.
 
     `other_mode` says that a warmed plan ran cold, or the reverse; `eviction_evidence` what shows
-    that the cache was too small, if anything does.
+    that the cache was too small, if anything does. `caches` are those that counted queries, and
+    `planned_caches` those that should.
     """
 
     target: Fraction | None
@@ -64,6 +66,8 @@ class Headline:
     server: Server
     eviction_evidence: str | None
     external_hits: int
+    caches: int
+    planned_caches: int
 
 
 class _Path:
@@ -105,7 +109,8 @@ def attribute(headline: Headline) -> Attribution:
         return Attribution(stations=path.stations(), unexplained=None)
     witness = _witness(scenes)
     if witness is not None and witness.total.ratio is not None:
-        _per_request(path, witness, headline)
+        elsewhere = min(witness.tokens.lost, _most_lost_to_routing(scenes, headline))
+        _per_request(path, witness, headline, elsewhere)
         _second_witness(path, witness.total, actual, headline.external_hits, _doubtful(scenes))
     unexplained = actual.ratio - path.ratio
     path.go(UNEXPLAINED, unexplained, "no evidence in the files for the rest")
@@ -245,7 +250,27 @@ def _findings(phase: Phase, scene: Scene) -> Iterator[_Finding]:
         )
 
 
-def _per_request(path: _Path, witness: _Witness, headline: Headline) -> None:
+def _most_lost_to_routing(rounds: Sequence[tuple[Phase, Scene]], headline: Headline) -> int:
+    """Hits that caches beyond the planned ones can cost: each computes a group's prefix once more.
+
+    0 where answers name their rank: then requests already stand where they went.
+    """
+    if headline.caches <= headline.planned_caches or any(_names_ranks(*each) for each in rounds):
+        return 0
+    most = 0
+    for _, scene in rounds:
+        sizes = Counter(plan.prefix_group_id for plan in scene.requests)
+        for group, deepest in deepest_prefixes(scene.as_seen()).items():
+            most += (min(headline.caches, sizes[group]) - 1) * deepest
+    return most
+
+
+def _names_ranks(phase: Phase, scene: Scene) -> bool:
+    return any(result.actual_dp_id is not None for _, result in phase.arrived(scene.requests))
+
+
+def _per_request(path: _Path, witness: _Witness, headline: Headline, elsewhere: int) -> None:
+    """The steps that requests' own hits show; `elsewhere` tokens were missed in further caches."""
     queries, tokens, requests = witness.total.queries, witness.tokens, witness.requests
     if requests.overlap:
         path.go(
@@ -268,12 +293,19 @@ def _per_request(path: _Path, witness: _Witness, headline: Headline) -> None:
             f"{plural(requests.surplus, 'request')} hit {count(tokens.surplus)} tokens "
             "more than this phase can have stored",
         )
-    if tokens.lost and headline.eviction_evidence:
+    missed = f"{plural(requests.lost, 'request')} missed {count(tokens.lost)} tokens"
+    if elsewhere:
+        path.go(
+            Cause.ROUTING,
+            -Fraction(elsewhere, queries),
+            f"{headline.caches} caches counted queries, planned were {headline.planned_caches}: "
+            f"{missed} that another one may have stored",
+        )
+    if tokens.lost > elsewhere and headline.eviction_evidence:
         path.go(
             Cause.CAPACITY_EVICTION,
-            -Fraction(tokens.lost, queries),
-            f"{plural(requests.lost, 'request')} missed {count(tokens.lost)} tokens that "
-            f"were stored before; {headline.eviction_evidence}",
+            -Fraction(tokens.lost - elsewhere, queries),
+            f"{missed} that were stored before; {headline.eviction_evidence}",
         )
 
 
