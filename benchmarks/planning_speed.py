@@ -70,12 +70,18 @@ def timed(work: Callable[[], Result]) -> tuple[Result, float]:
     return result, time.process_time() - start
 
 
-def print_plan(title: str, plan: Plan, seconds: float) -> None:
+def time_plan(
+    requests: int, groups: int, ratio: float, *, mean: int = 4096, **planning: Any
+) -> None:
+    """Plan a workload of its own, so that nothing sorted before is used again."""
+    workload = workload_of(requests, groups, mean)
+    plan, seconds = timed(lambda: planned(workload, ratio, **planning))
     residual = plan.hit_blocks - plan.targets.total
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    limits = "".join(f", {value:,} {name}" for name, value in planning.items())
     print(
-        f"{title:44} residual {residual} blocks  {plan.steps:3} counts"
-        f"  {seconds:7.3f} CPU s  peak {peak_gib:.2f} GiB"
+        f"{requests:,} requests, {groups:,} groups{limits}, {ratio}: residual {residual} blocks,"
+        f" {plan.steps} counts, {seconds:.3f} CPU s, peak {peak_gib:.2f} GiB"
     )
 
 
@@ -84,20 +90,15 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000_000)
     parser.add_argument("--groups", type=int, default=10_000)
     options = parser.parse_args()
-    for requests, groups in ((SMALL, SMALL_GROUPS), (options.requests, options.groups)):
-        for ratio in (0.5, 0.6, 0.9):
-            # A new workload each time: nothing sorted before is used again.
-            workload = workload_of(requests, groups, mean=4096)
-            plan, seconds = timed(lambda w=workload, r=ratio: planned(w, r))  # type: ignore[misc]
-            print_plan(f"{requests:,} requests, {groups:,} groups, {ratio}", plan, seconds)
-    hits, seconds = timed(lambda: plan.hits_at_reported_lags)
-    print(f"hits at concurrency {', '.join(map(str, hits))} of the last plan: {seconds:.1f} CPU s")
+    for ratio in (0.5, 0.6, 0.9):
+        time_plan(SMALL, SMALL_GROUPS, ratio)
+    for ratio in (0.5, 0.6, 0.9):
+        time_plan(options.requests, options.groups, ratio)
     for ratio in (0.3, 0.5, 0.6):
-        workload = workload_of(LIMITED, LIMITED_GROUPS, mean=1024)
-        plan, seconds = timed(
-            lambda w=workload, r=ratio: planned(w, r, capacity_blocks=CAPACITY)  # type: ignore[misc]
-        )
-        print_plan(f"{LIMITED:,} requests, {CAPACITY:,} blocks, {ratio}", plan, seconds)
+        time_plan(LIMITED, LIMITED_GROUPS, ratio, mean=1024, capacity_blocks=CAPACITY)
+    plan = planned(workload_of(options.requests, options.groups, mean=4096), 0.5)
+    hits, seconds = timed(lambda: plan.hits_at_reported_lags)
+    print(f"hits at concurrency {', '.join(map(str, hits))}: {seconds:.1f} CPU s")
 
 
 if __name__ == "__main__":

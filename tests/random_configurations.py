@@ -46,15 +46,30 @@ def random_configuration(draw: random.Random) -> dict[str, Any]:
         "routing": draw.choice(_ROUTINGS),
         "planning": _planning(draw, scale // block + 1),
     }
-    config["target"] = _target(draw, config["prefix"])
+    prefix = config["prefix"]
+    config["target"] = _target(draw, prefix)
     config["execution"] = {
         "mode": draw.choice(
             ["progressive_prefix_fill", "progressive_prefix_fill", "warmup", "cold"]
         )
     }
-    if config["target"].get("scope") == "per_group":
+    if draw.random() < 0.15:
+        config["sessions"] = _sessions(draw, config)
+    if config["target"].get("scope") == "per_group" or "sessions" in config or "tree" in prefix:
         config["planning"].pop("capacity_blocks", None)
     return config
+
+
+def _sessions(draw: random.Random, config: dict[str, Any]) -> dict[str, Any]:
+    """Turns of a session; what does not go with it is taken out of the configuration."""
+    if isinstance(config["input_length"], dict) and config["input_length"]["mode"] == "explicit":
+        config["input_length"] = max(config["input_length"]["values"])
+    if config["routing"].get("policy") == "round_robin":
+        config["routing"] = {}
+    turns = draw.randint(1, 4)
+    config["request_count"] = turns * config["request_count"]
+    answers = draw.choice(["planned", "served"])
+    return {"turns": turns, "new_tokens": draw.choice([3, 200]), "answers": answers}
 
 
 def _lengths(draw: random.Random, count: int, scale: int) -> Any:
@@ -90,6 +105,9 @@ def _prefix(draw: random.Random, count: int, block: int) -> dict[str, Any]:
         "mode": "multi_prefix",
         "minimum_non_shared_length": draw.choice([0, 1, block, 2 * block]),
     }
+    if draw.random() < 0.15:
+        top = {"name": "system", "length": draw.choice([block, 3 * block + 5])}
+        return prefix | {"tree": [top, {"name": "tenant", "count": groups}]}
     if draw.random() < 0.5:
         popularity = {"mode": "zipf", "exponent": draw.choice([0, 0.7, 1.2])}
         shares = draw.choice([{}, {"popularity": popularity}])

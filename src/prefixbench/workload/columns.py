@@ -86,11 +86,13 @@ class Workload:
         """Requests without a history; all of them where there are no sessions."""
         return self.request_count if self.session_count is None else self.session_count
 
-    @cached_property
+    @property
     def first_turns(self) -> Workload:
         """The requests without a history alone."""
-        if self.session_count is None:
-            return self
+        return self if self.session_count is None else self._first_turns
+
+    @cached_property
+    def _first_turns(self) -> Workload:
         rows = slice(self.session_count)
         return Workload(
             input_len=self.input_len[rows],
