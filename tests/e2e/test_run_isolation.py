@@ -33,6 +33,8 @@ class Habits:
     resets: bool = False
     tells_cached_tokens: bool = True
     counts: bool = True
+    failing: frozenset[int] = frozenset()
+    completions: int = 0
     seen: set[Any] = field(default_factory=set)
     queries: int = 0
     hits: int = 0
@@ -54,6 +56,10 @@ class Habits:
                 await request.whole(b'{"detail": "Not Found"}', status=404)
 
     async def _complete(self, request: Request) -> None:
+        self.completions += 1
+        if self.completions in self.failing:
+            await request.whole(b'{"error": {"message": "busy"}}', status=500)
+            return
         salt = request.body.get("cache_salt")
         if salt and self.refuses_salt:
             await request.whole(b'{"error": {"message": "unknown field"}}', status=400)
@@ -115,6 +121,19 @@ async def test_probes_are_never_sent_with_the_salt_of_a_phase() -> None:
         salts = {request.body["cache_salt"] for request in server.requests if request.body}
     assert len(salts) == 2
     assert taken.bodies.salt not in salts
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["answers", "counters"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_probe_at_which_the_server_fails_is_sent_again(number: int, tells: bool) -> None:
+    taken = await isolate(Habits(failing=frozenset({number}), tells_cached_tokens=tells))
+    assert (taken.cache_state, taken.verified) == (CacheState.SALTED, True)
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+async def test_where_probes_are_never_answered_the_next_method_is_taken(first: int) -> None:
+    failing = Habits(failing=frozenset(range(first, 99)), resets=True)
+    assert (await isolate(failing)).cache_state is CacheState.RESET
 
 
 async def test_a_salt_that_is_ignored_is_not_believed() -> None:

@@ -2,7 +2,8 @@
 
 `auto` tries a salt, then a reset, then other content. A salt counts as accepted only if two probes
 with one salt share their blocks and a third one with another salt does not: servers that ignore
-unknown fields accept any body (llama.cpp does).
+unknown fields accept any body (llama.cpp does). A probe at which the server itself fails is sent
+again; if it is never answered, `auto` goes on to the next method.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ _AUTO_LADDER = (Isolation.SALT, Isolation.RESET, Isolation.CONTENT)
 _RESET_ROUTES = ("/reset_prefix_cache", "/flush_cache")
 
 _RESET_TIMEOUT_S = 10.0
+
+#: How often a probe is sent at most.
+_PROBE_ATTEMPTS = 3
 
 _HINTS = {
     Isolation.SALT: "it does not heed cache_salt; choose isolation: auto, reset or content",
@@ -67,6 +71,10 @@ class Isolated:
     bodies: BodyBuilder
     verified: bool | None
     detail: str
+
+
+class _ProbeFailedError(Exception):
+    """A probe was not answered, whatever its salt."""
 
 
 class Isolator:
@@ -127,7 +135,10 @@ class Isolator:
     async def _salted(self) -> Isolated | None:
         if not self._salt_tried:
             self._salt_tried = True
-            self._salt_verified = await self._salt_separates()
+            try:
+                self._salt_verified = await self._salt_separates()
+            except _ProbeFailedError:
+                self._salt_verified = False if self._asked is Isolation.AUTO else None
         if self._salt_verified is False:
             return None
         seen = self._salt_verified is True
@@ -148,16 +159,17 @@ class Isolator:
         stored = await self._probe(one, text)
         if stored.status is Status.HTTP_ERROR:
             return False
+        _check_answered(stored)
         count = self._counted_hits if stored.cached_tokens is None else self._reported_hits
         again, apart = await count(one, text), await count(other, text)
         return None if not again or apart is None else apart == 0
 
     async def _reported_hits(self, bodies: BodyBuilder, text: str) -> int | None:
-        return (await self._probe(bodies, text)).cached_tokens
+        return _check_answered(await self._probe(bodies, text)).cached_tokens
 
     async def _counted_hits(self, bodies: BodyBuilder, text: str) -> int | None:
         before = await self._metrics.resting_snapshot()
-        await self._probe(bodies, text)
+        _check_answered(await self._probe(bodies, text))
         after = await self._metrics.resting_snapshot()
         tally = collect_prefix_cache_metrics(
             self._metrics.endpoints,
@@ -168,11 +180,16 @@ class Isolator:
         return None if tally is None else tally.hits
 
     async def _probe(self, bodies: BodyBuilder, text: str) -> Exchange:
-        return await self._client.complete(
-            self._addresses[0].requests_url,
-            bodies.probe(text, is_chat=self._is_chat),
-            headers=self._probe_headers,
-        )
+        """Send a probe, again where it failed by chance."""
+        for _ in range(_PROBE_ATTEMPTS):
+            exchange = await self._client.complete(
+                self._addresses[0].requests_url,
+                bodies.probe(text, is_chat=self._is_chat),
+                headers=self._probe_headers,
+            )
+            if not _failed_by_chance(exchange):
+                break
+        return exchange
 
     async def _reset(self) -> Isolated | None:
         for address in self._addresses:
@@ -241,6 +258,17 @@ class Isolator:
             context=ErrorContext(stage=Stage.RUN, field="execution.isolation"),
             hint=_HINTS.get(self._asked, "choose isolation: auto"),
         )
+
+
+def _failed_by_chance(exchange: Exchange) -> bool:
+    """Whether the server failed before it looked at the prompt; a broken-off answer is cached."""
+    return exchange.status is Status.HTTP_ERROR and (exchange.http_status or 0) >= 500
+
+
+def _check_answered(exchange: Exchange) -> Exchange:
+    if exchange.status is not Status.OK:
+        raise _ProbeFailedError
+    return exchange
 
 
 def _fresh_salt() -> str:
