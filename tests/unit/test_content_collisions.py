@@ -17,6 +17,7 @@ from prefixbench.content.compose import Composer
 from prefixbench.content.divergence import draw_divergences, number_requests
 from prefixbench.content.registry import BlockRegistry, chunk_hashes
 from prefixbench.content.repair import resolve_collisions
+from prefixbench.content.suffix import SuffixStarts
 from prefixbench.core.errors import CollisionError
 
 BLOCK = 4
@@ -143,7 +144,7 @@ def collide_on_first_draw(monkeypatch: pytest.MonkeyPatch, until_retry: int) -> 
         starts = choose(*args, **more)
         retries = args[2].indices >> 40
         positions = np.where(retries < until_retry, 1_000, starts.positions)
-        return recipes.SuffixStarts(positions, starts.exhausted)
+        return SuffixStarts(positions, starts.exhausted)
 
     monkeypatch.setattr(recipes, "choose_starts", choose_same)
 

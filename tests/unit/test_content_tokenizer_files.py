@@ -192,6 +192,7 @@ def test_a_tekken_file_counts_its_special_tokens_first(tmp_path: Path) -> None:
     assert tokenizer.encode(" cat") == [10 + 256 + 4]
     assert tokenizer.encode("th") == [10 + ord("t"), 10 + ord("h")]
     assert tokenizer.encode("a", add_special_tokens=True) == [1, 10 + ord("a")]
+    assert tokenizer.encode("[INST]") == [3]
     assert "[INST]" in tokenizer.added_token_texts
     assert tokenizer.name == tmp_path.name
 

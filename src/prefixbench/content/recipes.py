@@ -28,13 +28,15 @@ from prefixbench.content.suffix import (
     PrefixReach,
     RequestDraws,
     SuffixLayout,
-    SuffixStarts,
     choose_starts,
     lay_suffixes,
 )
 from prefixbench.content.tape import Positions
 from prefixbench.content.template import Frame
 from prefixbench.core.seeds import below
+
+#: So many recipes are computed at once: beyond, arrays would only take memory.
+_ROWS_AT_A_TIME = 1 << 16
 
 #: Retry from which a request without a divergence block is told apart by markers (RFC 3.3.15,
 #: step 3); before, it only begins with other samples (step 2).
@@ -59,6 +61,24 @@ class ContentColumns:
 
     def __len__(self) -> int:
         return len(self.group)
+
+    @property
+    def requests(self) -> Positions:
+        """Which request of the data set each row is."""
+        if self.request is not None:
+            return self.request
+        return np.arange(len(self), dtype=np.int64)
+
+    def part(self, rows: slice) -> ContentColumns:
+        """Some of the rows."""
+        return ContentColumns(
+            group=self.group[rows],
+            input_len=self.input_len[rows],
+            planned_prefix_len=self.planned_prefix_len[rows],
+            divergence_len=self.divergence_len[rows],
+            group_ids=self.group_ids,
+            request=self.requests[rows],
+        )
 
     def check(self, frame: Frame) -> None:
         """ValueError for a row that no prompt can have; the planner never makes one."""
@@ -132,29 +152,41 @@ def make_recipes(
     labels: ContentLabels,
     retries: Positions,
 ) -> RecipeTable:
-    """Recipes of all requests, in the order of the columns."""
+    """Recipes of all requests, in the order of the columns; a stretch of them at a time."""
     columns.check(frame)
-    prefix = columns.planned_prefix_len - frame.head_len
-    budgets = _share_unique_part(columns, frame, retries)
-    numbering = numberings(columns.group, prefix > 0)
-    divergences = draw_divergences(
-        numbering,
-        number_requests(numbering, columns.request, retries),
-        labels=labels,
-        group_ids=columns.group_ids,
-        marker_count=len(pool.words.request_markers),
-        filler_count=len(pool.words.fillers),
-    )
+    numbering = numberings(columns.group, columns.planned_prefix_len > frame.head_len)
+    numbers = number_requests(numbering, columns.request, retries)
     masters = [
         _draw_master(group, pool, passages, columns.group_ids, labels)
         for group in range(len(columns.group_ids))
     ]
-    starts = _choose_starts(
-        passages, columns, prefix, budgets, masters, _request_draws(columns, labels, retries)
-    )
-    layout = lay_suffixes(passages.suffix, starts.positions, budgets.natural)
-    rows = _rows(columns.group, prefix, budgets, divergences, layout)
-    return RecipeTable(rows, starts.exhausted, masters)
+    reach = _prefix_reach(passages, columns, frame, masters)
+    rows = np.empty((len(columns), len(Recipes._fields)), dtype=np.int32)
+    exhausted = np.empty(len(columns), dtype=np.bool_)
+    for start in range(0, len(columns), _ROWS_AT_A_TIME):
+        part = slice(start, start + _ROWS_AT_A_TIME)
+        own = columns.part(part)
+        budgets = _share_unique_part(own, frame, retries[part])
+        divergences = draw_divergences(
+            numbering[part],
+            numbers[part],
+            labels=labels,
+            group_ids=columns.group_ids,
+            marker_count=len(pool.words.request_markers),
+            filler_count=len(pool.words.fillers),
+        )
+        starts = choose_starts(
+            passages.suffix,
+            budgets.natural,
+            _request_draws(own, labels, retries[part]),
+            prefix_reach=reach.of(own.group) if reach else None,
+            inside_sample=own.divergence_len == 0,
+        )
+        layout = lay_suffixes(passages.suffix, starts.positions, budgets.natural)
+        prefix = own.planned_prefix_len - frame.head_len
+        rows[part] = _rows(own.group, prefix, budgets, divergences, layout)
+        exhausted[part] = starts.exhausted
+    return RecipeTable(rows, exhausted, masters)
 
 
 def _rows(
@@ -218,30 +250,15 @@ def _request_draws(
     keys = np.array(
         [labels.key("suffix", group=group_id) for group_id in columns.group_ids], dtype=np.uint64
     )
-    requests = columns.request
-    if requests is None:
-        requests = np.arange(len(columns), dtype=np.int64)
-    return RequestDraws(keys[columns.group], request_index(requests, retries))
+    return RequestDraws(keys[columns.group], request_index(columns.requests, retries))
 
 
-def _choose_starts(
-    passages: Passages,
-    columns: ContentColumns,
-    prefix: Positions,
-    budgets: _Budgets,
-    masters: list[MasterDraw],
-    draws: RequestDraws,
-) -> SuffixStarts:
-    reach = None
-    if passages.share_ring:
-        longest = np.zeros(len(columns.group_ids), dtype=np.int64)
-        np.maximum.at(longest, columns.group, prefix)
-        samples = np.array([master.sample for master in masters], dtype=np.int64)
-        reach = PrefixReach(samples[columns.group], longest[columns.group])
-    return choose_starts(
-        passages.suffix,
-        budgets.natural,
-        draws,
-        prefix_reach=reach,
-        inside_sample=columns.divergence_len == 0,
-    )
+def _prefix_reach(
+    passages: Passages, columns: ContentColumns, frame: Frame, masters: list[MasterDraw]
+) -> PrefixReach | None:
+    """What the prefixes of each group read of the ring, where suffixes read the same one."""
+    if not passages.share_ring:
+        return None
+    longest = np.zeros(len(columns.group_ids), dtype=np.int64)
+    np.maximum.at(longest, columns.group, columns.planned_prefix_len - frame.head_len)
+    return PrefixReach(np.array([master.sample for master in masters], dtype=np.int64), longest)

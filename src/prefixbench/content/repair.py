@@ -128,6 +128,8 @@ def _equal_markers(
     )
     for part in parts:
         key = mixed(key, part[requests].astype(np.uint64))
+    if not _has_repeats(key):
+        return {}
     _, first_places, inverse = np.unique(key, return_index=True, return_inverse=True)
     twins = requests[first_places][inverse]
     return {
@@ -135,6 +137,12 @@ def _equal_markers(
         for request, twin in zip(requests, twins, strict=True)
         if request != twin
     }
+
+
+def _has_repeats(keys: Any) -> bool:
+    """Whether any value occurs twice; costs a sort, far less than finding out which."""
+    ordered = np.sort(keys)
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _equal_blocks(
@@ -231,9 +239,11 @@ def _statuses(
     composer: Composer, block_size: int, collisions: dict[int, int | None]
 ) -> list[CollisionStatus]:
     full = _full_first_block(composer, block_size)
-    statuses = np.where(composer.retries > 0, CollisionStatus.REPAIRED, CollisionStatus.OK)
-    statuses = np.where(full, statuses, CollisionStatus.NO_FULL_BLOCK)
-    words = [CollisionStatus(word) for word in statuses.tolist()]
+    words = [CollisionStatus.OK] * len(composer)
+    for request in np.flatnonzero(composer.retries > 0).tolist():
+        words[request] = CollisionStatus.REPAIRED
+    for request in np.flatnonzero(~full).tolist():
+        words[request] = CollisionStatus.NO_FULL_BLOCK
     for request in collisions:
         words[request] = CollisionStatus.COLLIDES
     return words

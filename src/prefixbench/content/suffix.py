@@ -38,10 +38,14 @@ class SuffixLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixReach:
-    """For each request: the sample its master prefix begins with, and tokens that may be read."""
+    """The samples that master prefixes begin with, and the tokens they may read from there."""
 
     samples: Positions
     tokens: Positions
+
+    def of(self, groups: Positions) -> PrefixReach:
+        """The same for each of some requests, given the groups they are of."""
+        return PrefixReach(self.samples[groups], self.tokens[groups])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -65,7 +65,7 @@ def tekken_definition(raw: bytes) -> bytes:
     ] or list(enumerate(_UNLISTED_SPECIALS))
     by_text = {text: token_id for token_id, text in specials}
     return definition(
-        ranked_bytes_model(ids),
+        ranked_bytes_model(ids, specials),
         specials=specials,
         pre_tokenizer=split_by(config["pattern"]),
         post_processor=begin_with(_BEGIN, by_text[_BEGIN]),

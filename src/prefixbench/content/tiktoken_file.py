@@ -144,7 +144,7 @@ def tiktoken_definition(raw: bytes) -> bytes:
     by_text = {text: token_id for token_id, text in encoding.specials}
     first = encoding.begins_with
     return definition(
-        ranked_bytes_model(ids),
+        ranked_bytes_model(ids, encoding.specials),
         specials=encoding.specials,
         normalizer={"type": "NFC"} if encoding.composes else None,
         pre_tokenizer=split_by(encoding.pattern),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import orjson
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as Engine
 
 from prefixbench.content.disk_memo import remembered
@@ -24,7 +25,7 @@ from prefixbench.core.errors import ErrorContext, Stage, TokenizerError
 
 BUILTIN = "builtin"
 
-_SPACE_LETTER = "▁"  # SentencePiece vocabularies write a space so
+_SPACE_LETTER = "▁".encode()  # SentencePiece vocabularies write a space so
 
 
 @runtime_checkable
@@ -96,61 +97,43 @@ class Tokenizer:
         )
 
     @cached_property
-    def _read(self) -> tuple[Engine, dict[str, Any]]:
-        """The engine, and the definition but for the vocabulary, which the engine holds."""
-        raw = self.define()
-        parts: dict[str, Any] = orjson.loads(raw)
-        del parts["model"]
-        engine = Engine.from_str(raw.decode())
+    def _engine(self) -> Engine:
+        engine = Engine.from_str(self.define().decode())
         engine.no_truncation()
         engine.no_padding()
-        return engine, parts
-
-    @property
-    def _engine(self) -> Engine:
-        return self._read[0]
-
-    @property
-    def _definition(self) -> dict[str, Any]:
-        return self._read[1]
-
-    @cached_property
-    def _summary(self) -> dict[str, Any]:
-        """What is asked of a tokenizer that encodes nothing; it was usable when this was made."""
-        return remembered("tokenizer", self.fingerprint, self._summarise)
-
-    def _summarise(self) -> dict[str, Any]:
-        return {
-            "version": str(self._definition.get("version", "unknown")),
-            "vocab_size": self._engine.get_vocab_size(with_added_tokens=True),
-        }
+        return engine
 
     @property
     def version(self) -> str:
-        return str(self._summary["version"])
+        """Files of tokenizers carry no version of their own; their content tells them apart."""
+        return self.fingerprint[:12]
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
-        return int(self._summary["vocab_size"])
+        """Remembered: a file that was read to the end once need not be read to be named."""
+        return remembered("vocab_size", self.fingerprint, self._count_entries)
+
+    def _count_entries(self) -> int:
+        return self._engine.get_vocab_size(with_added_tokens=True)
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        return frozenset(token["id"] for token in self._added_tokens if token["special"])
+        return frozenset(token_id for token_id, token in self._added_tokens if token.special)
 
     @cached_property
     def added_token_texts(self) -> tuple[str, ...]:
         """Special texts and marks such as `<think>`; not added runs of spaces or plain words,
         which are ordinary vocabulary and which the guard of the pool judges."""
         texts = (
-            token["content"]
-            for token in self._added_tokens
-            if token["special"] or not _is_ordinary(token["content"])
+            token.content
+            for _, token in self._added_tokens
+            if token.special or not _is_ordinary(token.content)
         )
         return tuple(sorted(text for text in texts if text))
 
     @property
-    def _added_tokens(self) -> list[dict[str, Any]]:
-        return self._definition.get("added_tokens") or []
+    def _added_tokens(self) -> list[tuple[int, AddedToken]]:
+        return list(self._engine.get_added_tokens_decoder().items())
 
     @cached_property
     def frame_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -202,16 +185,17 @@ class Tokenizer:
         return template
 
     def pieces(self) -> Iterator[tuple[int, str]]:
-        added = {token["content"] for token in self._added_tokens}
+        added = {token.content for _, token in self._added_tokens}
         as_text = self._piece_reader()
         for piece, piece_id in self._engine.get_vocab(with_added_tokens=True).items():
             yield piece_id, piece if piece in added else as_text(piece)
 
     def _piece_reader(self) -> _PieceReader:
-        parts = [self._definition.get(part) for part in ("pre_tokenizer", "decoder", "normalizer")]
-        if b'"ByteLevel"' in orjson.dumps(parts[:2]):
+        engine = self._engine
+        parts = [_state(part) for part in (engine.pre_tokenizer, engine.decoder, engine.normalizer)]
+        if any(b'"ByteLevel"' in part for part in parts[:2]):
             return _ByteLevelReader()
-        return _SpaceLetterReader() if _SPACE_LETTER.encode() in orjson.dumps(parts) else str
+        return _SpaceLetterReader() if any(_SPACE_LETTER in part for part in parts) else str
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         ids = self._engine.encode(text, add_special_tokens=False).ids
@@ -251,7 +235,12 @@ class _ByteLevelReader:
 
 class _SpaceLetterReader:
     def __call__(self, piece: str, /) -> str:
-        return piece.replace(_SPACE_LETTER, " ")
+        return piece.replace(_SPACE_LETTER.decode(), " ")
+
+
+def _state(part: Any) -> bytes:
+    """A part of an engine as JSON; empty if there is none."""
+    return b"" if part is None else bytes(part.__getstate__())
 
 
 def _is_ordinary(text: str) -> bool:

@@ -62,11 +62,17 @@ def split_by(pattern: str) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [split, byte_level(splits=False)]}
 
 
-def ranked_bytes_model(ids: Mapping[bytes, int]) -> dict[str, Any]:
-    """A byte-pair model in which ids are ranks too, as in files of tiktoken."""
+def ranked_bytes_model(
+    ids: Mapping[bytes, int], specials: Iterable[tuple[int, str]]
+) -> dict[str, Any]:
+    """A byte-pair model in which ids are ranks too, as in files of tiktoken.
+
+    Special tokens are entries as well, else the library would number them anew.
+    """
+    vocabulary = {_letters(piece): piece_id for piece, piece_id in ids.items()}
     return {
         "type": "BPE",
-        "vocab": {_letters(piece): piece_id for piece, piece_id in ids.items()},
+        "vocab": vocabulary | {text: token_id for token_id, text in specials},
         "merges": [(_letters(left), _letters(right)) for left, right in merges_by_rank(ids)],
         "ignore_merges": True,  # a word that is an entry is that entry
     }
