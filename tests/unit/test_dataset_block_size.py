@@ -13,6 +13,7 @@ from prefixbench.core.errors import ConfigError
 from prefixbench.dataset.block_size import resolve_block_size
 from prefixbench.dataset.server_profile import (
     ServerStatement,
+    read_server_profile,
     statement_of_arguments,
     statement_of_profile,
 )
@@ -93,5 +94,6 @@ def test_a_server_profile_is_read(tmp_path: Path) -> None:
 def test_a_server_profile_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "server.json"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=r"server profile server\.json"):
-        statement_of_profile(file)
+    for read in (statement_of_profile, read_server_profile):
+        with pytest.raises(ConfigError, match=r"server profile server\.json"):
+            read(file)

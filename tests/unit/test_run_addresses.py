@@ -34,7 +34,32 @@ def test_an_endpoint_of_the_other_kind_is_refused(url: str, is_chat: bool) -> No
         resolve_address(url, is_chat=is_chat)
 
 
-@pytest.mark.parametrize("url", ["h:8000", "ftp://h", "http://", "http://h:port", "http://h:0"])
+@pytest.mark.parametrize(
+    "url", ["http://h:1/p?version=3", "http://h:1/p/v1/completions?version=3#x"]
+)
+def test_a_query_stays_with_every_request(url: str) -> None:
+    address = resolve_address(url, is_chat=False)
+    assert address.requests_url == "http://h:1/p/v1/completions?version=3"
+    assert address.models_url == "http://h:1/p/v1/models?version=3"
+    assert address.root_url == "http://h:1/p"
+    assert resolve_addresses([url], [], is_chat=False, instances=1).metrics_urls == (
+        "http://h:1/metrics",
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "h:8000",
+        "ftp://h",
+        "http://",
+        "http://h:port",
+        "http://h:0",
+        "http://h:99999",
+        "http://[::1",
+        f"http://{'h' * 64}",
+    ],
+)
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="cannot be used"):
         resolve_address(url, is_chat=False)

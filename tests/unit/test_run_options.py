@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,14 @@ def test_who_waits_for_whom(order: dict[str, Any], gate: Gate) -> None:
         ({"request_rate": -1.0}, "--request-rate"),
         ({"rounds": 0}, "--rounds"),
         ({"timeout_s": 0.0}, "--timeout"),
+        ({"timeout_s": math.nan}, "--timeout"),
+        ({"request_rate": math.nan}, "--request-rate"),
+        ({"request_rate": math.inf}, "--request-rate"),
+        ({"warmup_rounds": -1}, "--warmup-rounds"),
+        ({"max_failure_rate": -0.1}, "--max-failure-rate"),
+        ({"max_failure_rate": 1.5}, "--max-failure-rate must be at least 0 and at most 1"),
+        ({"max_failure_rate": math.nan}, "--max-failure-rate"),
+        ({"proxy": "nonsense"}, "proxy"),
         ({"api_key_env": "PREFIXBENCH_NO_SUCH_KEY"}, "not set"),
         ({"urls": ()}, "no server address"),
     ],

@@ -23,7 +23,9 @@ PROMPT = "The gupo came then. Omar keeps a small list of everything that is need
         ("https://user:pass@llm.example.com/v1?key=abc", "https://llm:443"),
         ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
         ("http://localhost/metrics", "http://localhost:80"),
-        ("http://[::1]:9", "http://::1:9"),
+        ("http://[::1]:9", "http://[::1]:9"),
+        ("http://gpu:99999", "[address]"),
+        ("http://[gpu", "[address]"),
     ],
 )
 def test_an_address_keeps_scheme_host_label_and_port(url: str, label: str) -> None:
@@ -81,6 +83,18 @@ def test_no_stretch_of_the_prompt_survives_in_an_error(lead: str, start: int) ->
     shown = safe_error(lead + PROMPT[start:], prompt=PROMPT)
     echoes = [PROMPT[n : n + 12] for n in range(len(PROMPT) - 11) if PROMPT[n : n + 12] in shown]
     assert echoes == []
+
+
+@pytest.mark.parametrize("broken", ["http://gpu.internal:99999/v1", "http://[gpu.internal"])
+def test_an_address_that_is_none_hides_in_errors_and_commands(broken: str) -> None:
+    assert "internal" not in safe_error(f"no route to {broken} today")
+    assert redact_command(["run", "--url", broken]) == ["run", "--url", "[address]"]
+
+
+@pytest.mark.parametrize("url", ["HTTP://me:pass'word@gpu.internal:8/v1", "ftp://me:pass@h/x"])
+def test_credentials_in_an_address_are_never_shown(url: str) -> None:
+    shown = redact_command(["run", f"--url={url}", url])
+    assert "pass" not in " ".join(shown)
 
 
 def test_an_error_without_an_echo_is_kept_and_cut() -> None:

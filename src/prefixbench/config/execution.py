@@ -39,13 +39,19 @@ class Isolation(StrEnum):
     NONE = "none"
 
 
-def _is_address(address: str) -> str:
+def is_address(text: str) -> bool:
+    """Whether requests can be sent there: a scheme, a host that can be looked up, a port."""
     try:
-        parts = urlsplit(address)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        parts = urlsplit(text)
+        host = parts.hostname or ""
+        host.encode("idna")
+        return parts.scheme in ("http", "https") and bool(host) and parts.port != 0
     except ValueError:
-        usable = False
-    if not usable:
+        return False
+
+
+def _usable(address: str) -> str:
+    if not is_address(address):
         raise broken_rule(
             "is no usable address",
             allowed="http://HOST:PORT or https://HOST/PATH",
@@ -54,7 +60,7 @@ def _is_address(address: str) -> str:
     return address
 
 
-Address = Annotated[str, Strict(), AfterValidator(_is_address)]
+Address = Annotated[str, Strict(), AfterValidator(_usable)]
 
 
 class ExecutionConfig(Section):

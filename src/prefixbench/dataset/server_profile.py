@@ -18,6 +18,8 @@ BLOCK_SIZE_PARAMETERS = frozenset(
     {"block-size", "page-size", "tokens-per-block", "cache-block-seq-len"}
 )
 
+_SIZES = ("block_size", "hit_granularity")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatement:
@@ -38,17 +40,16 @@ def read_server_profile(path: Path | None) -> Mapping[str, Any]:
         raise _wrong_profile(f"the server profile {path.name} cannot be read") from error
     if not isinstance(profile, dict):
         raise _wrong_profile(f"the server profile {path.name} is not a JSON object")
+    for name in _SIZES:
+        if profile.get(name) is not None and not _is_size(profile[name]):
+            raise _wrong_profile(f"{name} in the server profile {path.name} is no number of tokens")
     return profile
 
 
 def statement_of_profile(path: Path) -> ServerStatement:
     """The sizes in a server profile."""
     profile = read_server_profile(path)
-    sizes = {name: profile.get(name) for name in ("block_size", "hit_granularity")}
-    for name, size in sizes.items():
-        if size is not None and not _is_size(size):
-            raise _wrong_profile(f"{name} in the server profile {path.name} is no number of tokens")
-    return ServerStatement(source="server_profile", **sizes)
+    return ServerStatement(source="server_profile", **{name: profile.get(name) for name in _SIZES})
 
 
 def statement_of_arguments(text: str) -> ServerStatement:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
+from prefixbench.config.execution import is_address
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.run.redact import endpoint_labels
 
@@ -59,7 +60,7 @@ def resolve_addresses(
 
 
 def resolve_address(url: str, *, is_chat: bool) -> Address:
-    """The routes of one server.
+    """The routes of one server; a query stays with every request.
 
     >>> resolve_address("http://h:1", is_chat=False).requests_url
     'http://h:1/v1/completions'
@@ -67,7 +68,8 @@ def resolve_address(url: str, *, is_chat: bool) -> Address:
     'http://h:1/v1/models'
     """
     _check(url, "--url")
-    base = url.rstrip("/")
+    parts = urlsplit(url)
+    base = parts.path.rstrip("/")
     wanted = _CHAT if is_chat else _COMPLETIONS
     if base.endswith(_COMPLETIONS):
         if base.endswith(_CHAT) != is_chat:
@@ -84,27 +86,23 @@ def resolve_address(url: str, *, is_chat: bool) -> Address:
         base = base.removesuffix(wanted)
     elif not base.endswith(_VERSION):
         base += _VERSION
+    place = parts._replace(fragment="")
+    root = place._replace(path=base.removesuffix(_VERSION), query="")
     return Address(
         url=url,
-        requests_url=base + wanted,
-        models_url=base + "/models",
-        root_url=base.removesuffix(_VERSION),
+        requests_url=place._replace(path=base + wanted).geturl(),
+        models_url=place._replace(path=base + "/models").geturl(),
+        root_url=root.geturl(),
     )
 
 
 def origin_of(url: str) -> str:
     """Scheme, host and port, in whatever way they are written."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+    return urlsplit(url)._replace(path="", query="", fragment="").geturl()
 
 
 def _check(url: str, option: str) -> None:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
+    if not is_address(url):
         raise _refused(
             "an address cannot be used", option, "write http://HOST:PORT or https://HOST/PATH"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prefixbench.config.dataset import PromptFormat
-from prefixbench.config.execution import ExecutionMode, Isolation
+from prefixbench.config.execution import ExecutionMode, Isolation, is_address
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.core.records import CacheScope
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.run.addresses import Address, resolve_addresses
 from prefixbench.run.families import ADAPTERS
+from prefixbench.run.headers import resolve_headers
 from prefixbench.run.schedule import Gate, phases_of
 
 _Word = TypeVar("_Word", ExecutionMode, Isolation)
@@ -93,6 +94,7 @@ class RunSettings:
 def resolve_settings(options: RunOptions, manifest: DatasetManifest) -> RunSettings:
     """Decide every setting; raise ConfigError for what cannot be done."""
     _check_numbers(options)
+    _check_choices(options)
     execution = _section(manifest, "execution")
     mode = _word(ExecutionMode, options.mode or execution.get("mode"), "--mode")
     isolation = _word(
@@ -129,7 +131,9 @@ def resolve_settings(options: RunOptions, manifest: DatasetManifest) -> RunSetti
         dp_size=int(routing.get("dp_size") or 1),
         cache_scope=CacheScope(routing.get("cache_scope") or CacheScope.GLOBAL),
         prompt_format=prompt_format,
-        headers=_headers(options),
+        headers=resolve_headers(
+            options.headers, options.api_key_env, [*urls, *addresses.metrics_urls]
+        ),
     )
 
 
@@ -183,39 +187,43 @@ def _gate(request_order: Mapping[str, Any]) -> Gate:
     return Gate.NONE
 
 
-def _headers(options: RunOptions) -> dict[str, str]:
-    headers = dict(options.headers)
-    if options.api_key_env is not None:
-        key = os.environ.get(options.api_key_env)
-        if not key:
-            raise _refused(
-                "the environment variable named by --api-key-env is not set",
-                "--api-key-env",
-                "export the key under this name, or leave the option out",
-            )
-        headers["Authorization"] = f"Bearer {key}"
-    return headers
-
-
 def _check_numbers(options: RunOptions) -> None:
-    wrong = [
-        name
-        for name, value in (
-            ("--concurrency", options.concurrency),
-            ("--request-rate", options.request_rate),
-            ("--rounds", options.rounds),
-            ("--timeout", options.timeout_s),
-        )
-        if value is not None and value <= 0
-    ]
-    if wrong:
-        raise _refused(f"{', '.join(wrong)} must be above 0", wrong[0], "give a positive number")
+    for name, value in (
+        ("--concurrency", options.concurrency),
+        ("--request-rate", options.request_rate),
+        ("--rounds", options.rounds),
+        ("--timeout", options.timeout_s),
+    ):
+        _check_number(name, value, above=0)
+    _check_number("--warmup-rounds", options.warmup_rounds, least=0)
+    _check_number("--max-failure-rate", options.max_failure_rate, least=0, most=1)
+
+
+def _check_number(
+    name: str,
+    value: float | None,
+    *,
+    above: float | None = None,
+    least: float = 0,
+    most: float = sys.float_info.max,
+) -> None:
+    """NaN is in no range."""
+    if value is None or (least <= value <= most and value != above):
+        return
+    allowed = f"above {above}" if above is not None else f"at least {least}"
+    limit = f" and at most {most:g}" if most < sys.float_info.max else ""
+    raise _refused(f"{name} must be {allowed}{limit}", name, "give a number in this range")
+
+
+def _check_choices(options: RunOptions) -> None:
     if options.adapter is not None and options.adapter not in ADAPTERS:
         raise _refused(
             f"there is no adapter {options.adapter!r}",
             "--adapter",
             _choices(options.adapter, ADAPTERS),
         )
+    if options.proxy is not None and not is_address(options.proxy):
+        raise _refused("the proxy cannot be used", "--proxy", "write http://HOST:PORT")
 
 
 def _word(kind: type[_Word], word: Any, option: str) -> _Word:

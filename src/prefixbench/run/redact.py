@@ -23,7 +23,7 @@ _ECHO_CHARS = 12
 _ERROR_SCAN_CHARS = 2000
 
 _TOKEN_IDS = re.compile(r"\d+(?:\s*,\s*\d+){3,},?")
-_ADDRESS = re.compile(r"https?://[^\s'\"<>]+")
+_ADDRESS = re.compile(r"https?://[^\s'\"<>]+", re.IGNORECASE)
 _HIDDEN = "***"
 _SECRET_OPTIONS = frozenset({"--header", "--api-key-env", "--proxy"})
 
@@ -36,8 +36,11 @@ def redact_url(url: str) -> str:
     >>> redact_url("http://127.0.0.1:8000")
     'http://127.0.0.1:8000'
     """
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:  # of a server's own text, or a slip of the user
+        return "[address]"
     return f"{parts.scheme}://{_host_label(parts.hostname or '')}:{port}"
 
 
@@ -112,12 +115,12 @@ def _host_label(host: str) -> str:
     except ValueError:
         return host.partition(".")[0]
     if address.is_loopback:
-        return host
+        return f"[{host}]" if address.version == 6 else host
     return "ip-" + blake2b(host.encode(), digest_size=3).hexdigest()
 
 
 def _redact_word(word: str) -> str:
-    if _ADDRESS.fullmatch(word):
+    if "://" in word:
         return redact_url(word)
     return PurePath(word).name if "/" in word or "\\" in word else word
 

@@ -305,9 +305,8 @@ class _Run:
 
     def _rank_field(self) -> str | None:
         """The body field that pins a rank, on engines that take no header for it."""
-        if self._settings.dp_size == 1 or self._server.engine is None:
-            return None
-        return ADAPTERS[self._server.engine].rank_field
+        adapter = ADAPTERS.get(self._server.engine or "")
+        return adapter.rank_field if adapter is not None and self._settings.dp_size > 1 else None
 
     def _description(self) -> dict[str, Any]:
         """run.json as far as it is known before anything is sent."""
