@@ -118,6 +118,25 @@ def test_the_page_says_the_same(small: Path) -> None:
     assert "1.00 requests/s over 4 s" in result.stdout
 
 
+def test_engines_of_a_profile_find_what_their_rules_let_them(small: Path) -> None:
+    document = simulated(small, "--profile", "vllm-0.33")
+    # Full blocks, and never the last token: as `tokens_engine`, for nobody asks for an answer.
+    assert document["engine"]["hits"] == 24
+    assert document["engine"]["queries"] == 47
+    routed = simulated(small, "--profile", "vllm-0.33", "--routing", "round_robin", "--dp-size", 2)[
+        "engine"
+    ]
+    assert [row["hits"] for row in routed["ranks"]] == [8 + 8, 0]
+    assert routed["routing"] == "round_robin"
+    assert simulated(small)["engine"] is None
+    arguments = ("simulate", "--trace", small, "--format", "mooncake", "--block-size", 4)
+    page = run(*arguments, "--profile", "vllm-0.33", "--capacity-blocks", 5)
+    assert "hit by 1 engine of vllm-0.33" in page.stdout
+    tiny = run(*arguments, "--profile", "vllm-0.33", "--capacity-blocks", 2)
+    assert tiny.exit_code == 2
+    assert "do not fit into 2 blocks" in tiny.output
+
+
 def test_a_trace_without_blocks_has_lengths_alone(tmp_path: Path) -> None:
     path = tmp_path / "azure.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,48,10\n")
@@ -125,7 +144,7 @@ def test_a_trace_without_blocks_has_lengths_alone(tmp_path: Path) -> None:
     document = json.loads(run(*arguments, "--json").stdout)
     assert document["hit_ratio"] is None
     assert document["input_length"]["mean"] == 48
-    page = run(*arguments)
+    page = run(*arguments, "--profile", "vllm-0.33")
     assert "lengths and arrivals alone" in page.stdout
     assert page.exit_code == 0
 
@@ -147,7 +166,7 @@ def test_ids_that_contradict_each_other_are_noted(tmp_path: Path) -> None:
         (["--trace", "x", "--dataset", "y"], "give one of"),
         (["--dataset", "x", "--policy", "fifo"], "--policy goes with --trace"),
         (["--dataset", "x", "--format", "weka"], "--format goes with --trace"),
-        (["--trace", "x", "--format", "weka", "--profile", "vllm-0.33"], "takes --policy"),
+        (["--trace", "x", "--format", "weka", "--routing", "sticky"], "and --profile"),
         (["--trace", "x", "--format", "weka", "--policy", "fifo", "--ttl", "1"], "policy lru"),
     ],
 )

@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trace_oracles as oracle
+from prefixbench.simulator.cluster import Cluster
+from prefixbench.simulator.engine import Engine
 from prefixbench.simulator.prefix_tree import PrefixTree
+from prefixbench.simulator.routing import RoundRobin
 from prefixbench.simulator.trace import TraceRequest, runs_of_ids
 from prefixbench.simulator.trace_cache import CacheRules, IndexedTrace, Policy, TraceCache
+from prefixbench.simulator.trace_play import play_trace
 from prefixbench.simulator.trace_statistics import Popularity
 
 #: Few ids, so that paths share heads and the same ids stand behind different parents.
@@ -123,6 +127,20 @@ def test_blocks_leave_after_their_time_to_live(
     arrivals = [float(time) for time in accumulate(gaps)]
     cache = TraceCache(trace_of(trace, arrivals), CacheRules(ttl_ms=ttl))
     assert cache.hit_blocks(None) == oracle.unlimited_with_ttl(trace, arrivals, ttl)
+
+
+@given(TRACES, st.integers(10, 40))
+def test_an_ideal_engine_is_the_analytic_cache(trace: list[list[int]], capacity: int) -> None:
+    """One request at a time, full blocks and a token behind them, one token of answer."""
+    block = 4
+    requests = [
+        TraceRequest(input_len=block * len(ids) + 1, output_len=1, blocks=runs_of_ids(ids))
+        for ids in trace
+    ]
+    cluster = Cluster([Engine("ideal", capacity, block_size=block)], RoundRobin())
+    played = play_trace(requests, block, cluster)
+    cluster.check_integrity()
+    assert played == [block * found for found in oracle.lru(trace, capacity)]
 
 
 @given(TRACES)

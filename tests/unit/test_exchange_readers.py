@@ -161,6 +161,21 @@ def test_request_logs_with_texts_are_tokenized(tmp_path: Path) -> None:
         read(path, "requests", tokenizer=str(tmp_path / "none"))
 
 
+def test_chat_logs_are_joined_without_a_template(tmp_path: Path) -> None:
+    rules = {"role": "system", "content": "Answer in one sentence. " * 9}
+    parts = [{"type": "text", "text": "What "}, {"type": "image_url", "image_url": {}}]
+    rows = [
+        {"messages": [rules, {"role": "user", "content": question}]}
+        for question in ("Who?", parts, None)
+    ]
+    path = written(tmp_path, *rows)
+    found = read(path, "requests", tokenizer="builtin")
+    shared = {request.blocks[0].start for request in found}
+    assert shared == {0}
+    assert found[1].input_len > found[2].input_len > 30
+    assert "chat template" in open_trace(path, TraceFormat.REQUESTS).notes[0]
+
+
 def test_block_numbers_cannot_be_guessed() -> None:
     one, two = BlockNumbers(4), BlockNumbers(4)
     assert one.of(range(9)) == two.of(range(9)) == [0, 1, 2]

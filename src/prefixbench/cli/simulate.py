@@ -74,7 +74,7 @@ LIST = "list"
     type=click.Choice([PLANNED, *ROUTERS]),
     default=PLANNED,
     show_default=True,
-    help="With --dataset: what decides which engine serves a request, the plan or such a router.",
+    help="What decides which engine serves a request: a data set's plan, or such a router.",
 )
 @click.option("--dp-size", type=click.IntRange(1), help="Engines behind the router of --routing.")
 def command(
@@ -95,16 +95,16 @@ def command(
         raise click.UsageError("give one of --dataset, --trace, --replay or --profile list")
     if check and replay is None:
         raise click.UsageError("--check goes with --replay")
-    if dataset is None and routing != PLANNED:
-        raise click.UsageError("--routing goes with --dataset")
+    if routing != PLANNED and dataset is None and (trace is None or profile is None):
+        raise click.UsageError("--routing goes with --dataset, or with --trace and --profile")
     if dp_size is not None and routing == PLANNED:
         raise click.UsageError("--dp-size goes with --routing; the plan has ranks of its own")
     if replay is not None:
         return _replay(output, replay, check=check)
     if trace is not None:
-        if profile is not None:
-            raise click.UsageError("--profile goes with --dataset; a trace takes --policy")
-        return _simulate_trace(output, trace, **settings)
+        return _simulate_trace(
+            output, trace, profile, routing=routing, dp_size=dp_size or 1, **settings
+        )
     assert dataset is not None
     _refuse_without_trace(settings)
     limits = {name: settings[name] for name in ("capacity_blocks", "curve", "concurrency")}
@@ -121,7 +121,10 @@ def _refuse_without_trace(settings: dict[str, Any]) -> None:
 def _simulate_trace(
     output: Output,
     file: Path,
+    profile: str | None,
     *,
+    routing: str,
+    dp_size: int,
     policy: str | None,
     ttl: float | None,
     hit_definition: str,
@@ -131,17 +134,26 @@ def _simulate_trace(
     concurrency: int | None,
     **source: Any,
 ) -> int:
-    from prefixbench.cli.simulate_trace import cache_rules, trace_document
+    from prefixbench.cli.simulate_trace import cache_rules, engine_row, trace_document
     from prefixbench.cli.trace_page import print_trace
 
     rules = cache_rules(policy=policy, concurrency=concurrency, ttl=ttl)
+    source_trace = read_source(file, **source)
     document = trace_document(
-        read_source(file, **source),
+        source_trace,
         rules,
         capacity_blocks=capacity_blocks,
         definition=HitDefinition(hit_definition),
         window=window,
         with_curve=curve,
+    )
+    document["engine"] = profile and engine_row(
+        source_trace,
+        profile,
+        capacity_blocks=capacity_blocks,
+        concurrency=rules.lag,
+        routing=routing,
+        dp_size=dp_size,
     )
     output.show(document, lambda console: print_trace(document, console))
     return 0

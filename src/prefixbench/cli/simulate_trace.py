@@ -67,6 +67,46 @@ def trace_document(
     }
 
 
+def engine_row(
+    trace: LoadedTrace,
+    profile: str,
+    *,
+    capacity_blocks: int | None,
+    concurrency: int,
+    routing: str,
+    dp_size: int,
+) -> dict[str, Any] | None:
+    """What engines of a profile find, answers stored too; None for a trace without blocks."""
+    from prefixbench.core.tally import as_rate, total
+    from prefixbench.simulator.cluster import Cluster
+    from prefixbench.simulator.engine import Engine
+    from prefixbench.simulator.routing import ROUTERS, RoundRobin
+    from prefixbench.simulator.trace_play import play_trace
+
+    if trace.block_size is None:
+        return None
+    engines = [
+        Engine(profile, capacity_blocks, block_size=trace.block_size) for _ in range(dp_size)
+    ]
+    cluster = Cluster(engines, ROUTERS.get(routing, RoundRobin)())
+    play_trace(trace.requests, trace.block_size, cluster, concurrency=concurrency)
+    by_rank = [cluster.tally_at(rank) for rank in range(dp_size)]
+    found = total(by_rank)
+    return {
+        "profile": profile,
+        "routing": routing if routing in ROUTERS else None,
+        "queries": found.queries,
+        "hits": found.hits,
+        "hit_ratio": as_rate(found),
+        "evicted_blocks": sum(one.stats().prefix_cache.num_evictions for one in engines),
+        "preemptions": sum(one.stats().scheduler.num_preemptions for one in engines),
+        "ranks": [
+            {"rank": rank, "queries": row.queries, "hits": row.hits, "hit_ratio": as_rate(row)}
+            for rank, row in enumerate(by_rank)
+        ],
+    }
+
+
 def _comparable_with(block_size: int, definition: HitDefinition, window: float, chosen: str) -> str:
     measured = "" if window == 1 else f", the last {window:.0%} of them"
     return (

@@ -17,6 +17,8 @@ def print_trace(document: Mapping[str, Any], console: Console) -> None:
     console.print(f"[bold]{escape(document['trace'])}[/bold]  {_size(document)}")
     if document["hit_ratios"]:
         console.print(_setting(document))
+        if document["engine"] is not None:
+            console.print(_engine(document["engine"]))
         console.print()
         _print_definitions(document, console)
         console.print()
@@ -54,6 +56,15 @@ def _setting(document: Mapping[str, Any]) -> str:
         f"{percent(document['hit_ratio'])} hit ({document['hit_definition']}):"
         f" {document['policy']}, {size}, {in_flight} in flight{lifetime};"
         f" {percent(document['unlimited_hit_ratio'])} without limit"
+    )
+
+
+def _engine(row: Mapping[str, Any]) -> str:
+    behind = f" behind {row['routing']}" if row["routing"] else ""
+    return (
+        f"{percent(row['hit_ratio'])} hit by {plural(len(row['ranks']), 'engine')} of"
+        f" {escape(row['profile'])}{behind}: {count(row['evicted_blocks'])} evicted,"
+        f" {count(row['preemptions'])} preempted"
     )
 
 

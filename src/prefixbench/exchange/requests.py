@@ -1,9 +1,10 @@
 """Plain request logs: JSON lines with a text or token ids, as gateways and this project write them.
 
-A line holds `prompt` or `text` (a string), or `prompt_token_ids`, `token_ids` or `input_ids`; and
-where known `arrival_ms` or `timestamp` (ms), `output_length`, `output_tokens` or `max_tokens`, and
-`model`, `cache_salt`, which keep caches apart. A text is tokenized as a server's text endpoint
-does it; only block numbers leave this module.
+A line holds `prompt` or `text` (a string), or `prompt_token_ids`, `token_ids` or `input_ids`, or
+`messages` of a chat; and where known `arrival_ms` or `timestamp` (ms), `output_length`,
+`output_tokens` or `max_tokens`, and `model`, `cache_salt`, which keep caches apart. A text is
+tokenized as a server's text endpoint does it; messages are joined, each behind its role, since a
+log does not say its server's template. Only block numbers leave this module.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefixbench.exchange.anonymous import BlockNumbers
-from prefixbench.exchange.lines import json_rows
+from prefixbench.exchange.lines import first_line, json_rows
 from prefixbench.exchange.trace import ReadOptions, Trace, broken_trace
 from prefixbench.simulator.trace import BlockIds, TraceRequest, runs_of_ids
 
@@ -27,7 +28,7 @@ _TOKENS = ("prompt_token_ids", "token_ids", "input_ids")
 _ARRIVALS = ("arrival_ms", "timestamp")
 _OUTPUTS = ("output_length", "output_tokens", "max_tokens")
 
-_FIELDS = f"one of {', '.join((*_TEXTS, *_TOKENS))}"
+_FIELDS = f"one of {', '.join((*_TEXTS, *_TOKENS))}, messages"
 
 
 def read_trace(path: Path, options: ReadOptions) -> Trace:
@@ -50,7 +51,14 @@ def read_trace(path: Path, options: ReadOptions) -> Trace:
         requests=json_rows(path, request, fields=_FIELDS),
         block_size=block_size,
         ids=BlockIds.PREFIX,
+        notes=_notes(path),
     )
+
+
+def _notes(path: Path) -> tuple[str, ...]:
+    if b'"messages"' not in first_line(path):
+        return ()
+    return ("messages are counted without their server's chat template, which adds a few tokens",)
 
 
 def _tokens_of(row: dict[str, Any], encode: Callable[[str], list[int]]) -> list[int]:
@@ -58,9 +66,18 @@ def _tokens_of(row: dict[str, Any], encode: Callable[[str], list[int]]) -> list[
     if tokens is not None:
         return list(tokens)
     text = _first(row, _TEXTS)
+    if text is None and "messages" in row:
+        text = "".join(map(_message_text, row["messages"]))
     if text is None:
         raise KeyError(_FIELDS)
     return list(text) if isinstance(text, list) else encode(text)
+
+
+def _message_text(message: dict[str, Any]) -> str:
+    content = message["content"] or ""
+    if isinstance(content, list):
+        content = "".join(part.get("text", "") for part in content)
+    return f"{message['role']}: {content}\n"
 
 
 def _first(row: dict[str, Any], names: tuple[str, ...]) -> Any:

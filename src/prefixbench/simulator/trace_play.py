@@ -1,0 +1,56 @@
+"""A trace played against simulated engines, scheduler steps and answers included.
+
+A block's id stands for its tokens: blocks are equal where their ids and everything before them are.
+What the blocks do not cover, and every answer, is the request's own. A closed loop keeps so many
+requests on their way; a step costs no time, so the trace's arrival times play no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from prefixbench.simulator.cluster import Cluster
+from prefixbench.simulator.request import EngineRequest
+from prefixbench.simulator.routing import Arrival
+from prefixbench.simulator.tokens import TokenRuns
+from prefixbench.simulator.trace import TraceRequest
+
+#: Tokens of no block: every request has numbers of its own, more than any request is long.
+_OWN_TOKENS, _SPAN = 1 << 60, 1 << 32
+
+
+def play_trace(
+    requests: Iterable[TraceRequest], block_size: int, cluster: Cluster, *, concurrency: int = 1
+) -> list[int]:
+    """Hit tokens of every request; the engines' own statistics say the rest.
+
+    Raises LengthError for a request that fits into no cache.
+    """
+    rows = list(_arrivals(requests, block_size))
+    hits = cluster.play(rows, concurrency)
+    return [hits[row.request.request_id] for row in rows]
+
+
+def _arrivals(requests: Iterable[TraceRequest], block_size: int) -> Iterator[Arrival]:
+    for number, request in enumerate(requests):
+        own = _OWN_TOKENS + number * _SPAN
+        covered = TokenRuns(
+            range(run.start * block_size, run.stop * block_size) for run in request.blocks
+        )
+        prompt = _first_tokens(covered.runs, request.input_len)
+        missing = max(request.input_len - len(covered), 0)
+        answer = own + missing
+        yield Arrival(
+            EngineRequest(
+                f"r{number}",
+                TokenRuns([*prompt, range(own, answer)]),
+                range(answer, answer + max(request.output_len or 1, 1)),
+            ),
+            affinity="" if request.conversation is None else str(request.conversation),
+        )
+
+
+def _first_tokens(runs: Sequence[range], count: int) -> Iterator[range]:
+    for run in runs:
+        yield run[:count]
+        count = max(count - len(run), 0)
