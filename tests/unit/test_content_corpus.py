@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,46 @@ def test_jsonl_rows_of_every_accepted_kind(tmp_path: Path) -> None:
     corpus = load_corpus(path, seed=0)
     assert corpus.texts == ("Q?\nA", "plain", "bare", "p")
     assert (corpus.name, corpus.rows) == ("own.jsonl", 4)
+
+
+def test_csv_rows_are_read_by_their_header(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    long = "word " * 40_000
+    path.write_text(f'\ufeffid,question,answer\n1,"Two, and\nmore?",4\n2,{long},\n')
+    corpus = load_corpus(path, seed=0)
+    assert corpus.texts == ("Two, and\nmore?\n4", long.strip())
+    assert corpus.name == "own.csv"
+
+
+def test_a_csv_without_a_text_column_is_a_clear_refusal(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("id,size\n1,2\n")
+    with pytest.raises(CorpusError, match=r"own\.csv line 2.*no column with a text") as caught:
+        load_corpus(path, seed=0)
+    assert "question" in caught.value.hint
+
+
+def test_parquet_needs_its_extra_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.parquet"
+    path.write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(CorpusError, match="extra `hf`") as caught:
+        load_corpus(path, seed=0)
+    assert "prefixbench[hf]" in caught.value.hint
+
+
+def test_parquet_rows_are_read(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "own.parquet"
+    parquet.write_table(pyarrow.table({"question": ["One?", "Two?"], "answer": ["1", "2"]}), path)
+    assert load_corpus(path, seed=0).texts == ("One?\n1", "Two?\n2")
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(CorpusError, match="no table with a text"):
+        load_corpus(path, seed=0)
 
 
 def test_text_files_are_paragraphs_or_lines(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     required=True,
     help="Folder of the data set.",
 )
-@click.option("--corpus", help="builtin, gsm8k, or a jsonl or txt file; for every text source.")
+@click.option(
+    "--corpus", help="builtin, gsm8k, or a jsonl, txt, csv or parquet file; for every text source."
+)
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that write."
 )

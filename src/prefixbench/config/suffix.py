@@ -81,14 +81,17 @@ class DataSourceConfig(Section):
         default=(), description="Rows of the corpus (from 0) to begin with, in this order."
     )
     path: Text | None = Field(
-        default=None, description="File of samples for source text or gsm8k (jsonl, txt)."
+        default=None,
+        description="File of samples for source text or gsm8k (jsonl, txt, csv, parquet).",
     )
     separator: Text = Field(default="\n\n", description="Text between two samples.")
 
     def disagreements(self) -> Iterator[ConfigProblem]:
         if self.source is SourceName.TEXT and self.path is None:
             yield ConfigProblem(
-                path="path", message="is required with source: text", allowed="a jsonl or txt file"
+                path="path",
+                message="is required with source: text",
+                allowed="a jsonl, txt, csv or parquet file",
             )
         if self.source in (SourceName.BUILTIN, SourceName.RANDOM) and self.path is not None:
             yield ConfigProblem(

@@ -6,6 +6,8 @@ row of GSM8K's schema `{question, answer}` becomes the text `question`, newline,
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ _GSM8K_HINT = (
     f"set {GSM8K_VARIABLE} to {_GSM8K_FILE} of github.com/openai/grade-school-math"
     " (grade_school_math/data), or give that file to --corpus"
 )
+_COLUMNS_HINT = "name a column question (and answer), text, prompt or content"
 _TEXT_KEYS = ("text", "prompt", "content", "question")
 
 
@@ -46,7 +49,7 @@ class Corpus:
 
 
 def load_corpus(spec: str | Path, *, seed: int) -> Corpus:
-    """`builtin` (generated from the seed), `gsm8k`, or a jsonl or txt file."""
+    """`builtin` (generated from the seed), `gsm8k`, or a jsonl, txt, csv or parquet file."""
     if str(spec) == BUILTIN:
         return _builtin_corpus(seed)
     if str(spec) == GSM8K:
@@ -97,7 +100,7 @@ def _file_corpus(path: Path) -> Corpus:
         raise _unusable(path.name, "its kind of file is not known", f"use one of: {allowed}")
     try:
         raw = path.read_bytes()
-        texts = tuple(reader(raw.decode(), path.name))
+        texts = tuple(reader(raw, path.name))
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise _unusable(path.name, reason, "check the path") from error
@@ -108,8 +111,8 @@ def _file_corpus(path: Path) -> Corpus:
     return Corpus(path.name, texts, sha256(raw).hexdigest())
 
 
-def _read_jsonl(raw: str, name: str) -> Iterable[str]:
-    for number, line in enumerate(raw.splitlines(), start=1):
+def _read_jsonl(raw: bytes, name: str) -> Iterable[str]:
+    for number, line in enumerate(raw.decode().splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -122,14 +125,46 @@ def _read_jsonl(raw: str, name: str) -> Iterable[str]:
             ) from error
 
 
-def _read_txt(raw: str, _name: str) -> Iterable[str]:
+def _read_csv(raw: bytes, name: str) -> Iterable[str]:
+    """Rows under a header; the columns are those of jsonl's rows."""
+    csv.field_size_limit(len(raw) + 1)  # a text may be longer than the library expects
+    rows = csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
+    try:
+        for row in rows:
+            yield _row_text(row)
+    except (csv.Error, TypeError) as error:
+        raise _unusable(
+            f"{name} line {rows.line_num}", "it has no column with a text", _COLUMNS_HINT
+        ) from error
+
+
+def _read_parquet(raw: bytes, name: str) -> Iterable[str]:
+    """Rows of a table, through the extra `hf`."""
+    try:
+        from pyarrow import ArrowException, BufferReader, parquet
+    except ImportError:
+        raise _unusable(
+            name,
+            "parquet files need the extra `hf`",
+            "pip install 'prefixbench[hf]', or save the table as csv or jsonl",
+        ) from None
+    try:
+        rows = parquet.read_table(BufferReader(raw)).to_pylist()
+        return [_row_text(row) for row in rows]
+    except (ArrowException, TypeError) as error:
+        raise _unusable(name, "it is no table with a text", _COLUMNS_HINT) from error
+
+
+def _read_txt(raw: bytes, _name: str) -> Iterable[str]:
     """Paragraphs, parted by empty lines; the lines, where no line is empty."""
-    text = raw.replace("\r\n", "\n").strip()
+    text = raw.decode().replace("\r\n", "\n").strip()
     parts = text.split("\n\n") if "\n\n" in text else text.split("\n")
     return (part.strip() for part in parts if part.strip())
 
 
-_READERS: dict[str, Callable[[str, str], Iterable[str]]] = {
+_READERS: dict[str, Callable[[bytes, str], Iterable[str]]] = {
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
     ".jsonl": _read_jsonl,
     ".json": _read_jsonl,
     ".txt": _read_txt,
