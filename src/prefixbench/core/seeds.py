@@ -5,7 +5,7 @@ order, and one request can be drawn again alone. `stream` folds the labels into 
 BLAKE2b; `mixed` turns a key and an index into 64 random bits with the finaliser of SplitMix64
 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014). `mixed` uses
 only operators, so that it takes a Python int or an array of unsigned 64-bit integers alike, with
-the same result.
+the same result; key and index are not arrays both.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def stream(purpose: str, **labels: str | int) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def mixed(key: int, index: Any) -> Any:
-    """64 random bits for each index: an int for an int, an array for an array of uint64."""
+def mixed(key: Any, index: Any) -> Any:
+    """64 random bits for each index, or each key, of an array of uint64; an int for two ints."""
     z = (
-        (key + (index + 1) * _GAMMA) & _MASK
+        (key + ((index + 1) * _GAMMA & _MASK)) & _MASK
         if isinstance(index, int)
         else index * _GAMMA + ((key + _GAMMA) & _MASK)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, assert_never
@@ -26,7 +26,7 @@ from prefixbench.config.lengths import (
 )
 from prefixbench.core.errors import ErrorContext, LengthError, Stage
 from prefixbench.core.percentiles import percentile_of_sorted
-from prefixbench.core.seeds import below, stream, unit
+from prefixbench.core.seeds import below, mixed, stream, unit
 from prefixbench.workload.columns import IntArray
 
 #: Equal-width bins of the statistics where the distribution brings none of its own.
@@ -82,69 +82,67 @@ def _truncated_normal(
             context=ErrorContext(stage=Stage.LENGTHS, field="input_length.max"),
             hint=f"give at least {low} tokens: head, a unique token and the template's tail",
         )
-    draw = _proposal(config, low)
     match config.out_of_range:
         case OutOfRange.RESAMPLE:
-            values = [
-                next(value for value in _attempts(draw, key, index) if low <= value <= high)
-                for index in range(count)
-            ]
+            return np.array(_accepted(config, count, key, low), np.int64)
         case OutOfRange.CLIP:
-            values = [min(max(_first(draw, key, index), low), high) for index in range(count)]
+            clipped: IntArray = np.clip(_first_normals(config, count, key), low, high)
+            return clipped
         case OutOfRange.ERROR:
-            values = [_first(draw, key, index) for index in range(count)]
+            values = _first_normals(config, count, key)
             for index, value in enumerate(values):
                 if not low <= value <= high:
                     raise _out_of_range(index, value, low, high)
+            return np.array(values, np.int64)
         case _:
             assert_never(config.out_of_range)
-    return np.array(values, np.int64)
 
 
-_Proposal = Callable[[int, int], "int | None"]
-
-
-def _proposal(config: TruncatedNormalLength, low: int) -> _Proposal:
-    """How one attempt draws a length of at least `low`; None is a rejection.
+def _accepted(config: TruncatedNormalLength, count: int, key: int, low: int) -> list[int]:
+    """Draws in [low, max], each drawn again until it is.
 
     Where the range is narrower than two standard deviations, or raised above the mean, almost
     every normal draw would fall outside, so the proposal is uniform on the range and accepted
     with the normal density, relative to the largest one in the range.
     """
     mean, std, high = config.mean, config.std, config.max
-    narrow = high - low < 2 * std or mean < low
     nearest = max(mean, low) - mean
 
-    def normal(key: int, attempt: int) -> int:
-        radius = math.sqrt(-2 * math.log(1 - unit(key, 2 * attempt)))
-        return math.floor(
-            mean + std * radius * math.cos(math.tau * unit(key, 2 * attempt + 1)) + 0.5
-        )
-
-    def uniform(key: int, attempt: int) -> int | None:
-        value = low + below(high - low + 1, key, 2 * attempt)
+    def uniform(own: int, attempt: int) -> int | None:
+        value = low + below(high - low + 1, own, 2 * attempt)
         density = math.exp((nearest**2 - (value - mean) ** 2) / (2 * std * std))
-        return value if unit(key, 2 * attempt + 1) < density else None
+        return value if unit(own, 2 * attempt + 1) < density else None
 
-    return uniform if narrow and config.out_of_range is OutOfRange.RESAMPLE else normal
+    def normal(own: int, attempt: int) -> int | None:
+        value = _normal(config, unit(own, 2 * attempt), unit(own, 2 * attempt + 1))
+        return value if low <= value <= high else None
+
+    if high - low < 2 * std or mean < low:
+        return [_until_accepted(uniform, mixed(key, index)) for index in range(count)]
+    return [
+        value if low <= value <= high else _until_accepted(normal, mixed(key, index), 1)
+        for index, value in enumerate(_first_normals(config, count, key))
+    ]
 
 
-def _attempts(draw: _Proposal, key: int, index: int) -> Iterator[int]:
-    own = _request_key(key, index)
-    attempt = 0
-    while True:
-        value = draw(own, attempt)
-        if value is not None:
-            yield value
+def _until_accepted(propose: Callable[[int, int], int | None], own: int, attempt: int = 0) -> int:
+    while (value := propose(own, attempt)) is None:
         attempt += 1
+    return value
 
 
-def _first(draw: _Proposal, key: int, index: int) -> int:
-    return next(_attempts(draw, key, index))
+def _first_normals(config: TruncatedNormalLength, count: int, key: int) -> list[int]:
+    """The first draw of each request, in range or not."""
+    own = mixed(key, np.arange(count, dtype=np.uint64))
+    first, second = ((mixed(own, draw) >> 11) * 2.0**-53 for draw in (0, 1))
+    pairs = zip(first.tolist(), second.tolist(), strict=True)
+    return [_normal(config, *pair) for pair in pairs]
 
 
-def _request_key(key: int, index: int) -> int:
-    return below(1 << 64, key, index)
+def _normal(config: TruncatedNormalLength, first: float, second: float) -> int:
+    """Two units as one normal draw (Box and Muller), rounded."""
+    radius = math.sqrt(-2 * math.log(1 - first))
+    return math.floor(config.mean + config.std * radius * math.cos(math.tau * second) + 0.5)
 
 
 def _histogram(config: HistogramLength, count: int, key: int, shortest: int) -> IntArray:

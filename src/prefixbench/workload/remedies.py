@@ -14,6 +14,7 @@ from prefixbench.config.lengths import (
 )
 from prefixbench.config.order import OrderWord
 from prefixbench.config.target import TargetScope
+from prefixbench.workload.columns import sums_by
 from prefixbench.workload.setting import Setting
 from prefixbench.workload.trials import Change, Knob
 
@@ -61,10 +62,8 @@ def remedies_below(setting: Setting) -> Iterator[Knob]:
 
 def _more_requests(setting: Setting) -> Iterator[Knob]:
     given = setting.workload.request_count
-    endless = setting.ratio(int(setting.most_prefixes.sum()))
     most = MOST_REQUESTS if setting.lru is None else MOST_TIMES_LIMITED * given
-    # With many requests the cold starts weigh nothing; what is left has to hold the target.
-    if _can_grow(setting) and setting.targets.ratio <= endless:
+    if _can_grow(setting) and _holds_without_cold_starts(setting):
         yield Knob(
             values=range(given + 1, max(most, given) + 1),
             change=lambda count: Change(
@@ -74,6 +73,19 @@ def _more_requests(setting: Setting) -> Iterator[Knob]:
             stride=given,
             in_company=9 * given,
         )
+
+
+def _holds_without_cold_starts(setting: Setting) -> bool:
+    """With many requests the cold starts weigh nothing; what is left has to hold the target."""
+    ratios = setting.targets.group_ratios
+    if ratios is None:
+        return setting.targets.ratio <= setting.ratio(int(setting.most_prefixes.sum()))
+    groups = len(setting.workload.group_ids)
+    most = sums_by(setting.workload.group, setting.most_prefixes, groups).tolist()
+    shares = (setting.group_ratio(group, blocks) for group, blocks in enumerate(most))
+    return all(
+        share is not None and ratio <= share for ratio, share in zip(ratios, shares, strict=True)
+    )
 
 
 def _can_grow(setting: Setting) -> bool:
