@@ -262,6 +262,24 @@ async def test_ranks_are_pinned_and_counted_apart(tmp_path: Path, base: dict[str
     assert checks(tmp_path / "run")["routing"] == "ok"
 
 
+@pytest.mark.parametrize(
+    ("dialect", "ranks"), [("sglang", 1), ("sglang", 2), ("mindie", 1), ("llamacpp", 1)]
+)
+async def test_every_dialect_is_recognised_and_read(
+    tmp_path: Path, dialect: str, ranks: int
+) -> None:
+    routing = {"cache_scope": "dp_local", "dp_size": ranks} if ranks > 1 else {}
+    dataset = sample(routing=routing)
+    async with running_server(ServeOptions(time_scale=0, dialect=dialect, dp_size=ranks)) as url:
+        await run_dataset_async(options(dataset, tmp_path / "run", url))
+    assert_exact(tmp_path / "run", dataset)
+    measured = document(tmp_path / "run", "prefix_cache_metrics")
+    assert (measured["adapter"], measured["unit"]) == (dialect, "token")
+    assert len(measured["instances"]) == ranks
+    assert checks(tmp_path / "run")["queries_vs_prompt_tokens"] == "ok"
+    assert checks(tmp_path / "run")["hits_vs_cached_tokens"] == "ok"
+
+
 async def test_a_group_goes_to_its_planned_instance(tmp_path: Path) -> None:
     routing = {"cache_scope": "instance_local", "instances": 2}
     dataset = sample(STATIC, routing=routing)

@@ -63,6 +63,8 @@ async def test_ipv6_addresses_are_bracketed() -> None:
         ({"dialect": "vlm"}, "--dialect"),
         ({"block_size": 0}, "--block-size"),
         ({"dp_size": 0}, "--dp-size"),
+        ({"dp_size": 2, "dialect": "mindie"}, "--dp-size"),
+        ({"dp_size": 2, "dialect": "llamacpp"}, "--dp-size"),
         ({"time_scale": -1.0}, "--time-scale"),
         ({"time_scale": float("nan")}, "--time-scale"),
         ({"capacity_blocks": 4, "max_model_len": 65}, "--max-model-len"),

@@ -99,3 +99,42 @@ def test_counters_and_histograms_survive_the_way_through_the_page() -> None:
     assert value("kv_cache_usage_perc") == 0.25
     labels = samples["vllm:prefix_cache_queries_total", None, None].labels
     assert labels == {"engine": "0", "model_name": 'a "quoted" name'}
+
+
+ELSEWHERE = {
+    "sglang": {
+        'sglang:prefill_effective_tokens_total{dp_rank="0",mode="input",model_name="m",'
+        'pp_rank="0",tp_rank="0"} 100.0',
+        'sglang:prefill_effective_tokens_total{dp_rank="0",mode="device_hit",model_name="m",'
+        'pp_rank="0",tp_rank="0"} 60.0',
+        'sglang:token_usage{dp_rank="0",model_name="m",pp_rank="0",tp_rank="0"} 0.25',
+    },
+    "mindie": {
+        "# TYPE all_radix_match_num gauge",
+        'all_radix_match_num{model_name="m"} 100.0',
+        'npu_radix_match_hit_num{model_name="m"} 60.0',
+        'npu_prefix_cache_hit_rate{model_name="m"} 0.6',
+    },
+    "llamacpp": {
+        "# TYPE llamacpp:prompt_tokens_total counter",
+        "llamacpp:prompt_tokens_total 40.0",
+        "llamacpp:prompt_tokens_cached_total 60.0",
+        "llamacpp:requests_processing 0.0",
+    },
+}
+
+
+@pytest.mark.parametrize(("dialect", "lines"), ELSEWHERE.items())
+def test_another_dialect_has_its_own_names_and_labels(dialect: str, lines: set[str]) -> None:
+    counters = RankCounters(7.0, queries=100, hits=60, prompt_tokens=100, cached_tokens=60)
+    idle = RankLoad(in_flight=0, running=0, waiting=0, kv_usage=0.25)
+    state = ServerState(
+        version=parse_version("0.33"),
+        model="m",
+        started_s=7.0,
+        cache_config=CONFIG,
+        ranks=[RankState(rank=0, counters=counters, load=idle)],
+    )
+    shown = render_metrics(state, dialect)
+    assert lines <= set(shown.splitlines())
+    assert "vllm" not in shown

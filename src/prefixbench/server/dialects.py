@@ -2,7 +2,8 @@
 
 The names, labels and meanings of `vllm` are vLLM's from 0.9.2 on, with the versions that have
 them (metrics-adapters.md sections 2 to 4; executed 0.32, the others read). The
-external families count what a profile has below the device, and stay 0 where that is nothing.
+external families count what a profile has below the device, and stay 0 where that is nothing. The
+other dialects show the newest names of their engines, whatever the profile.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prefixbench.server.counters import RankCounters
+from prefixbench.server.dialects_beside_vllm import LLAMACPP, MINDIE, SGLANG
 from prefixbench.server.families import (
     CacheConfigFamily,
     CounterFamily,
+    Dialect,
     Family,
     GaugeFamily,
     HistogramFamily,
@@ -43,7 +46,7 @@ def _cached_tokens_by_source(counters: RankCounters) -> list[Row]:
     ]
 
 
-VLLM: tuple[Family, ...] = (
+_VLLM_FAMILIES: tuple[Family, ...] = (
     StartTimeFamily(
         name="process_start_time_seconds",
         help="Start of the process, in seconds since the Unix epoch.",
@@ -51,22 +54,22 @@ VLLM: tuple[Family, ...] = (
     GaugeFamily(
         name="vllm:num_requests_running",
         help="Requests in the running batch.",
-        number=lambda load: load.running,
+        number=lambda rank: rank.load.running,
     ),
     GaugeFamily(
         name="vllm:num_requests_waiting",
         help="Requests that wait for admission.",
-        number=lambda load: load.waiting,
+        number=lambda rank: rank.load.waiting,
     ),
     GaugeFamily(
         name="vllm:kv_cache_usage_perc",
         help="Share of the cache's blocks in use by requests, 0 to 1.",
-        number=lambda load: load.kv_usage,
+        number=lambda rank: rank.load.kv_usage,
     ),
     GaugeFamily(
         name="vllm:gpu_cache_usage_perc",
         help="The same under its old name.",
-        number=lambda load: load.kv_usage,
+        number=lambda rank: rank.load.kv_usage,
         until=(0, 11, 2),
     ),
     CounterFamily(
@@ -178,7 +181,17 @@ VLLM: tuple[Family, ...] = (
 #: The latest version the table knows.
 NEWEST_VLLM = "0.33"
 
-DIALECTS: Mapping[str, tuple[Family, ...]] = {"vllm": VLLM}
+VLLM = Dialect(
+    families=_VLLM_FAMILIES,
+    rank_labels=lambda model, rank: {"engine": str(rank), "model_name": model},
+)
+
+DIALECTS: Mapping[str, Dialect] = {
+    "vllm": VLLM,
+    "sglang": SGLANG,
+    "mindie": MINDIE,
+    "llamacpp": LLAMACPP,
+}
 
 
 def imitated_version(profile: EngineProfile) -> str:

@@ -15,8 +15,6 @@ from prefixbench.simulator.routing import RankLoad
 #: Numbers of an engine version, as tuples compare: (0, 11, 2) < (0, 12).
 Version = tuple[int, ...]
 
-_RANK_LABELS = ("engine", "model_name")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankState:
@@ -42,6 +40,10 @@ class ServerState:
     ranks: Sequence[RankState]
 
 
+#: The labels that a page puts on every sample of a rank, given the model's name and the rank.
+RankLabels = Callable[[str, int], Mapping[str, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One sample of a family: the values of its extra labels, and the number."""
@@ -63,38 +65,40 @@ class Family(ABC):
         return self.since <= version and (self.until is None or version <= self.until)
 
     @abstractmethod
-    def metric(self, state: ServerState) -> Metric:
+    def metric(self, state: ServerState, rank_labels: RankLabels) -> Metric:
         """The family with a sample for each rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterFamily(Family):
-    """A family that only grows; `_total` and `_created` are added on the page."""
+    """A family that only grows; `_total` is added on the page, `_created` where it is stated."""
 
     rows: Callable[[RankCounters], Iterable[Row]]
     extra_labels: tuple[str, ...] = ()
+    states_created: bool = True
 
-    def metric(self, state: ServerState) -> Metric:
-        family = CounterMetricFamily(
-            self.name, self.help, labels=[*_RANK_LABELS, *self.extra_labels]
-        )
+    def metric(self, state: ServerState, rank_labels: RankLabels) -> Metric:
+        names = [*rank_labels(state.model, 0), *self.extra_labels]
+        family = CounterMetricFamily(self.name, self.help, labels=names)
         for rank in state.ranks:
+            created = rank.counters.started_s if self.states_created else None
             for row in self.rows(rank.counters):
-                labels = [str(rank.rank), state.model, *row.labels]
-                family.add_metric(labels, row.number, created=rank.counters.started_s)
+                labels = [*rank_labels(state.model, rank.rank).values(), *row.labels]
+                family.add_metric(labels, row.number, created=created)
         return family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaugeFamily(Family):
-    """A family that shows the present."""
+    """A family that shows the present, or a count in the form of one."""
 
-    number: Callable[[RankLoad], float]
+    number: Callable[[RankState], float]
 
-    def metric(self, state: ServerState) -> Metric:
-        family = GaugeMetricFamily(self.name, self.help, labels=_RANK_LABELS)
+    def metric(self, state: ServerState, rank_labels: RankLabels) -> Metric:
+        family = GaugeMetricFamily(self.name, self.help, labels=[*rank_labels(state.model, 0)])
         for rank in state.ranks:
-            family.add_metric([str(rank.rank), state.model], self.number(rank.load))
+            labels = rank_labels(state.model, rank.rank).values()
+            family.add_metric([*labels], self.number(rank))
         return family
 
 
@@ -104,12 +108,12 @@ class HistogramFamily(Family):
 
     histogram: Callable[[RankCounters], Histogram]
 
-    def metric(self, state: ServerState) -> Metric:
-        family = HistogramMetricFamily(self.name, self.help, labels=_RANK_LABELS)
+    def metric(self, state: ServerState, rank_labels: RankLabels) -> Metric:
+        family = HistogramMetricFamily(self.name, self.help, labels=[*rank_labels(state.model, 0)])
         for rank in state.ranks:
             histogram = self.histogram(rank.counters)
-            labels = [str(rank.rank), state.model]
-            family.add_metric(labels, histogram.cumulative(), histogram.sum)
+            labels = rank_labels(state.model, rank.rank).values()
+            family.add_metric([*labels], histogram.cumulative(), histogram.sum)
         return family
 
 
@@ -122,7 +126,7 @@ class CacheConfigFamily(Family):
 
     labels: Mapping[str, Version]
 
-    def metric(self, state: ServerState) -> Metric:
+    def metric(self, state: ServerState, _: RankLabels) -> Metric:
         names = [name for name, since in self.labels.items() if since <= state.version]
         family = GaugeMetricFamily(self.name, self.help, labels=["engine", *names])
         for rank in state.ranks:
@@ -135,5 +139,14 @@ class CacheConfigFamily(Family):
 class StartTimeFamily(Family):
     """The start of the process in Unix seconds, without labels."""
 
-    def metric(self, state: ServerState) -> Metric:
+    def metric(self, state: ServerState, _: RankLabels) -> Metric:
         return GaugeMetricFamily(self.name, self.help, value=state.started_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One engine's page. `tells_ranks`: whether its labels tell the caches of a server apart."""
+
+    families: Sequence[Family]
+    rank_labels: RankLabels
+    tells_ranks: bool = True

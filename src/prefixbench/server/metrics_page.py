@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from prefixbench.server.dialects import DIALECTS
-from prefixbench.server.families import Family, ServerState
+from prefixbench.server.families import Dialect, ServerState
 
 
 def render_metrics(state: ServerState, dialect: str) -> str:
@@ -22,12 +22,14 @@ def render_metrics(state: ServerState, dialect: str) -> str:
 class _Snapshot(Collector):
     """Hands a finished state to Prometheus' renderer."""
 
-    def __init__(self, state: ServerState, families: Sequence[Family]) -> None:
+    def __init__(self, state: ServerState, dialect: Dialect) -> None:
         self._state = state
-        self._families = families
+        self._dialect = dialect
 
     def collect(self) -> Iterator[Metric]:
-        version = self._state.version
+        state, dialect = self._state, self._dialect
         return (
-            family.metric(self._state) for family in self._families if family.exists_in(version)
+            family.metric(state, dialect.rank_labels)
+            for family in dialect.families
+            if family.exists_in(state.version)
         )

@@ -102,6 +102,13 @@ def _problems(options: ServeOptions, room: int) -> Iterator[ConfigProblem]:
             allowed=", ".join(DIALECTS),
             nearest=next(iter(get_close_matches(options.dialect, DIALECTS, n=1)), None),
         )
+    elif options.dp_size > 1 and not DIALECTS[options.dialect].tells_ranks:
+        yield ConfigProblem(
+            path="--dp-size",
+            message=f"metrics of {options.dialect} do not tell ranks apart",
+            given=str(options.dp_size),
+            allowed="1",
+        )
 
 
 def _below(field: str, value: float | None, least: int) -> Iterator[ConfigProblem]:
