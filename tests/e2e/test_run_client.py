@@ -210,6 +210,56 @@ async def test_a_metrics_page_elsewhere_never_sees_the_key() -> None:
     assert "authorization" not in other.requests[0].headers
 
 
+async def _moved(request: Request, status: int, place: str) -> None:
+    head = f"HTTP/1.1 {status} Moved\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n"
+    await request.send(head.encode())
+
+
+@pytest.mark.parametrize("status", [302, 307, 308])
+async def test_prompts_and_keys_follow_no_redirect(status: int) -> None:
+    async def elsewhere(request: Request) -> None:
+        await request.whole(b"a 1\n", content_type="text/plain")
+
+    async with canned_server(elsewhere) as other:
+
+        async def answer(request: Request) -> None:
+            await _moved(request, status, other.url + request.path)
+
+        key = {"X-Api-Key": "sk-12345"}
+        async with canned_server(answer) as own:
+            origins = [own.url, other.url]
+            async with Client(RealClock(), timeout_s=5, headers=key, origins=origins) as client:
+                got = await client.complete(own.url + "/v1/completions", BODY)
+                page = await client.get(own.url + "/v1/models")
+    assert (got.status, got.http_status) == (Status.HTTP_ERROR, status)
+    assert page.status == status
+    assert other.requests == []
+
+
+async def test_a_page_that_moved_on_its_own_server_is_found() -> None:
+    async def answer(request: Request) -> None:
+        if request.path == "/metrics":
+            await _moved(request, 307, "/metrics/")
+        elif request.path == "/metrics/":
+            await request.whole(b"a 1\n", content_type="text/plain")
+        else:
+            await _moved(request, 302, request.path)  # for ever
+
+    async with talking_to(answer) as (client, server):
+        assert (await client.metrics_text(server.url + "/metrics")) == "a 1\n"
+        assert (await client.get(server.url + "/loop")).status == 302
+
+
+async def test_our_own_words_are_not_taken_for_the_prompt() -> None:
+    async def answer(request: Request) -> None:
+        await request.whole(b"[]")
+
+    async with talking_to(answer) as (client, server):
+        body = orjson.dumps({"prompt": "Nothing of the expected form here"})
+        got = await client.complete(server.url, body)
+    assert got.error == "the answer is not of the expected form"
+
+
 async def test_a_body_of_many_megabytes_arrives_whole() -> None:
     text = "long " * 600_000
 

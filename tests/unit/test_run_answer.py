@@ -66,6 +66,34 @@ def test_byte_by_byte_the_first_token_is_the_piece_that_is_complete() -> None:
     assert answer.first_token_ns == (len(piece("a")) - 2) * 10  # the newline that ends its line
 
 
+@pytest.mark.parametrize("count", ["12", 12.5, -1, True, None, [3]])
+def test_a_count_that_is_none_stays_unknown(count: Any) -> None:
+    details = {"cached_tokens": count}
+    usage = {"prompt_tokens": count, "completion_tokens": count, "prompt_tokens_details": details}
+    answer = read(piece("a", "length"), event(choices=[], usage=usage), DONE)
+    assert (answer.prompt_tokens, answer.output_tokens, answer.cached_tokens) == (None, None, None)
+    assert not answer.malformed
+
+
+def test_more_cached_than_prompted_is_not_believed() -> None:
+    usage = {"prompt_tokens": 40, "prompt_tokens_details": {"cached_tokens": 41}}
+    answer = read(piece("a", "length"), event(choices=[], usage=usage), DONE)
+    assert (answer.prompt_tokens, answer.cached_tokens) == (40, None)
+
+
+@pytest.mark.parametrize("usage", [[1], "many", 3])
+def test_usage_of_another_form_is_malformed(usage: Any) -> None:
+    assert read(piece("a", "length"), event(choices=[], usage=usage), DONE).malformed
+    answer = Answer()
+    answer.read_whole(json.dumps({"choices": [{"text": "a"}], "usage": usage}).encode())
+    assert answer.malformed
+
+
+def test_a_stream_without_any_choice_is_malformed() -> None:
+    assert read(event(foo=1), USAGE, DONE).malformed
+    assert not read(b": ping\n\n").malformed  # it ended early, which is another failure
+
+
 def test_role_and_empty_pieces_are_no_first_token() -> None:
     opening = chat(role="assistant", content="")
     answer = read(opening, chat(), chat(content="x"), chat("length", content=""), DONE)

@@ -251,3 +251,10 @@ def test_configuration_comes_from_the_labels() -> None:
     assert (config.block_size, config.num_blocks) == (32, 501)
     assert config.enable_prefix_caching is False
     assert config.hit_granularity is None
+
+
+def test_more_hits_than_queries_are_no_rate() -> None:
+    metrics = grown(vllm((1000, 900), (0, 0)), vllm((1010, 950), (10, 5)))
+    assert [row.gap for row in metrics.instances] == [Gap.IMPOSSIBLE, None]
+    assert metrics.tally == HitTally(5, 10)
+    assert metrics.is_partial

@@ -97,6 +97,25 @@ def test_credentials_in_an_address_are_never_shown(url: str) -> None:
     assert "pass" not in " ".join(shown)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        PROMPT.upper(),
+        PROMPT.replace(" ", "   "),
+        PROMPT.replace(" ", "\n"),
+        repr(PROMPT.replace(".", '."')),
+        PROMPT.replace(" ", "%20"),
+        "İ" * 9 + PROMPT,
+    ],
+)
+def test_a_changed_echo_is_one_still(changed: str) -> None:
+    shown = safe_error(f"400 bad prompt: {changed}", prompt=PROMPT)
+    letters = "".join(filter(str.isalpha, shown)).lower()
+    assert shown.startswith("400 bad prompt:")
+    for stretch in ("keepsasmalllist", "everythingthatis", "cametheno"):
+        assert stretch not in letters
+
+
 def test_an_error_without_an_echo_is_kept_and_cut() -> None:
     assert safe_error("model   overloaded\n", prompt=PROMPT) == "model overloaded"
     assert len(safe_error("e" * 5000, prompt=PROMPT)) == ERROR_CHARS

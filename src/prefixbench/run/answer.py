@@ -34,6 +34,7 @@ class Answer:
     """
 
     __slots__ = (
+        "_has_choices",
         "_on_first_token",
         "_partial_line",
         "cached_tokens",
@@ -51,6 +52,7 @@ class Answer:
     def __init__(self, on_first_token: Callable[[], None] = lambda: None) -> None:
         self._on_first_token = on_first_token
         self._partial_line = b""
+        self._has_choices = False
         self.first_token_ns: int | None = None
         self.last_token_ns: int | None = None
         self.gaps_ns: list[int] = []
@@ -78,6 +80,8 @@ class Answer:
             self.feed(stamp_ns, b"\n")
         if self.output_tokens == 0:
             self.first_token_ns = None
+        if self.finished and not self._has_choices:
+            self.malformed = True
 
     def read_whole(self, body: bytes) -> None:
         """Take an answer that came in one piece, as from a server that does not stream."""
@@ -103,6 +107,7 @@ class Answer:
             self.malformed = True
 
     def _choice(self, stamp_ns: int, choice: dict[str, Any]) -> None:
+        self._has_choices = True
         ends = choice.get("finish_reason") is not None
         if _has_text(choice):
             if self.last_token_ns is not None:
@@ -113,13 +118,18 @@ class Answer:
             self._on_first_token()
         self.finished = self.finished or ends
 
-    def _usage(self, usage: dict[str, Any] | None) -> None:
-        if not usage:
+    def _usage(self, usage: Any) -> None:
+        """Take the counts; what is none, or cannot be, stays unknown."""
+        if not isinstance(usage, dict):
+            self.malformed = self.malformed or bool(usage)
             return
-        self.prompt_tokens = usage.get("prompt_tokens")
-        self.output_tokens = usage.get("completion_tokens")
-        details = usage.get("prompt_tokens_details") or {}
-        self.cached_tokens = details.get("cached_tokens", usage.get("cached_tokens"))
+        self.prompt_tokens = _count(usage.get("prompt_tokens"))
+        self.output_tokens = _count(usage.get("completion_tokens"))
+        details = usage.get("prompt_tokens_details")
+        own = details if isinstance(details, dict) else {}
+        cached = _count(own.get("cached_tokens", usage.get("cached_tokens")))
+        possible = cached is not None and cached <= (self.prompt_tokens or cached)
+        self.cached_tokens = cached if possible else None
 
     def _document(self, data: bytes) -> dict[str, Any] | None:
         """The JSON object, unless it is none or reports an error."""
@@ -149,6 +159,11 @@ def read_error(error: Any) -> tuple[str, int | None]:
     code = error.get("code")
     text = error.get("message") or error.get("detail") or error.get("type") or "no message"
     return str(text), code if isinstance(code, int) else None
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens; None for whatever else a server may write there."""
+    return value if type(value) is int and value >= 0 else None
 
 
 def _has_text(choice: dict[str, Any]) -> bool:

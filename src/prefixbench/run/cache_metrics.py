@@ -39,6 +39,7 @@ class Gap(StrEnum):
     APPEARED = "appeared"
     VANISHED = "vanished"
     UNKNOWN_UNIT = "unknown_unit"
+    IMPOSSIBLE = "impossible"
 
 
 _GAP_TEXTS = {
@@ -49,6 +50,7 @@ _GAP_TEXTS = {
     Gap.APPEARED: "this cache appeared during the phase",
     Gap.VANISHED: "this cache vanished during the phase",
     Gap.UNKNOWN_UNIT: "the counters are tokens or blocks, and nothing on the page tells which",
+    Gap.IMPOSSIBLE: "more hits than queries were counted: these are not counters of one cache",
 }
 
 
@@ -224,6 +226,8 @@ class _Window:
         prompt_tokens = _growth(before.prompt_tokens, after.prompt_tokens)
         if queries is None or hits is None:
             return _gap(self._endpoint, engine, Gap.UNKNOWN_FAMILIES)
+        if hits > queries:
+            return _gap(self._endpoint, engine, Gap.IMPOSSIBLE)
         unit = self._reading.unit or _told_apart(queries, prompt_tokens)
         if unit is None:
             return _gap(self._endpoint, engine, Gap.UNKNOWN_UNIT)

@@ -2,7 +2,9 @@
 
 Connections are dropped after four idle seconds, before common servers drop them after five
 (uvicorn's default), so that a request never meets a connection that is being closed. System
-proxies are never used; a proxy must be named, and loopback addresses go around it.
+proxies are never used; a proxy must be named, and loopback addresses go around it. Prompts and
+keys go nowhere but to the address that was given: no request follows a redirect, and a page only
+one to the same server.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urljoin
 
 import aiohttp
 import orjson
@@ -34,6 +37,7 @@ _READ_BUFFER_BYTES = 1 << 20
 _LARGEST_ERROR_BYTES = 1 << 16
 _LARGE_BODY_BYTES = 1 << 20
 _PAGE_TIMEOUT_S = 10.0
+_MOST_REDIRECTS = 5
 _JSON = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 
 _CONNECTION_ERRORS = (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, OSError)
@@ -132,12 +136,13 @@ class Client:
                     data=_payload(body),
                     headers={**_JSON, **(headers or {})},
                     proxy=self._proxy_for(url),
+                    allow_redirects=False,
                 ) as response,
             ):
                 http_status = response.status
                 dp_rank = _rank(response.headers.get(RANK_HEADER, ""))
                 await self._read(response, answer)
-            status, error = _verdict(http_status, answer)
+            status, error = self._verdict(http_status, answer, body)
         except TimeoutError:
             status, error = self._late()
         except _CONNECTION_ERRORS as problem:
@@ -155,7 +160,7 @@ class Client:
             output_tokens=answer.output_tokens,
             http_status=answer.error_status or http_status,
             dp_rank=dp_rank,
-            error=self._safe(error, body),
+            error=error,
         )
 
     async def get(self, url: str, *, timeout_s: float = _PAGE_TIMEOUT_S) -> Page:
@@ -225,23 +230,40 @@ class Client:
             answer.end(now_ns())
 
     async def _page(self, method: str, url: str, timeout_s: float) -> Page:
+        """The page at an address; it may have moved, but not to another server."""
+        async with asyncio.timeout(timeout_s):
+            for _ in range(_MOST_REDIRECTS):
+                page, moved_to = await self._page_here(method, url)
+                if moved_to is None or origin_of(moved_to) != origin_of(url):
+                    break
+                url = moved_to
+            return page
+
+    async def _page_here(self, method: str, url: str) -> tuple[Page, str | None]:
+        """The page, and where it is instead."""
         headers = self._headers if origin_of(url) in self._origins else None
-        async with (
-            asyncio.timeout(timeout_s),
-            self._pages.request(
-                method, url, headers=headers, proxy=self._proxy_for(url)
-            ) as response,
-        ):
+        async with self._pages.request(
+            method, url, headers=headers, proxy=self._proxy_for(url), allow_redirects=False
+        ) as response:
             text = await response.text(errors="replace")
-            return Page(response.status, response.content_type, text)
+            location = response.headers.get("Location")
+            moved = 300 <= response.status < 400 and location is not None
+            page = Page(response.status, response.content_type, text)
+            return page, urljoin(url, location) if moved and location else None
 
     def _proxy_for(self, url: str) -> str | None:
         return None if self._proxy is None or is_loopback(url) else self._proxy
 
-    def _safe(self, error: str | None, body: bytes) -> str | None:
-        if error is None:
-            return None
-        return safe_error(error, prompt=_prompt_text(body), secrets=self._secrets())
+    def _verdict(self, http_status: int, answer: Answer, body: bytes) -> tuple[Status, str | None]:
+        if http_status != 200 or answer.error is not None:
+            told = answer.error or "no message"
+            safe = safe_error(told, prompt=_prompt_text(body), secrets=self._secrets())
+            return Status.HTTP_ERROR, safe
+        if answer.malformed:
+            return Status.MALFORMED, "the answer is not of the expected form"
+        if not answer.finished:
+            return Status.DISCONNECTED, "the stream ended early"
+        return Status.OK, None
 
     def _secrets(self) -> list[str]:
         return [part for value in self._headers.values() for part in (value, *value.split()[1:])]
@@ -250,16 +272,6 @@ class Client:
 def _payload(body: bytes) -> bytes | BytesIO:
     """aiohttp warns of large bodies in one piece; it sends a file in many."""
     return body if len(body) < _LARGE_BODY_BYTES else BytesIO(body)
-
-
-def _verdict(http_status: int, answer: Answer) -> tuple[Status, str | None]:
-    if http_status != 200 or answer.error is not None:
-        return Status.HTTP_ERROR, answer.error or "no message"
-    if answer.malformed:
-        return Status.MALFORMED, "the answer is not of the expected form"
-    if not answer.finished:
-        return Status.DISCONNECTED, "the stream ended early"
-    return Status.OK, None
 
 
 def _rank(text: str) -> int | None:

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 #: Longest error text that is kept, in characters.
 ERROR_CHARS = 200
 
-#: A stretch of this many characters found in the prompt counts as a part of it.
+#: A stretch of this many letters found in the prompt counts as a part of it, however
+#: a server has changed their case and what stands between them.
 _ECHO_CHARS = 12
 
 #: Of a long error text this much is looked at.
@@ -98,7 +99,7 @@ def safe_error(text: str, *, prompt: str = "", secrets: Iterable[str] = ()) -> s
     """An error text that can be kept: no prompt, no token ids, no secret, no address; cut.
 
     >>> safe_error("bad input: once upon a time", prompt="so: once upon a time there was")
-    'bad input[prompt text]'
+    'bad input: [prompt text]'
     """
     shown = text[:_ERROR_SCAN_CHARS]
     for secret in secrets:
@@ -127,11 +128,17 @@ def _redact_word(word: str) -> str:
 
 def _without_echoes(text: str, prompt: str) -> str:
     """The text with every stretch that also stands in the prompt cut out."""
-    if len(prompt) < _ECHO_CHARS:
-        return text
-    echoed = bytearray(len(text))
-    for start in range(len(text) - _ECHO_CHARS + 1):
-        if text[start : start + _ECHO_CHARS] in prompt:
-            echoed[start : start + _ECHO_CHARS] = b"\1" * _ECHO_CHARS
-    kept = "".join("\0" if hidden else char for char, hidden in zip(text, echoed, strict=True))
-    return re.sub("\0+", "[prompt text]", kept)
+    known, _ = _bare(prompt)
+    bare, places = _bare(text)
+    kept = list(text)
+    for start in range(len(bare) - _ECHO_CHARS + 1):
+        if bare[start : start + _ECHO_CHARS] in known:
+            first, last = places[start], places[start + _ECHO_CHARS - 1]
+            kept[first : last + 1] = "\0" * (last + 1 - first)
+    return re.sub("\0+", "[prompt text]", "".join(kept))
+
+
+def _bare(text: str) -> tuple[str, list[int]]:
+    """Letters of a text in lower case, and the place of each."""
+    places = [place for place, char in enumerate(text) if char.isalpha()]
+    return "".join(text[place].lower()[0] for place in places), places
