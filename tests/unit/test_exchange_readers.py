@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from prefixbench.core.errors import ConfigError, TokenizerError
+from prefixbench.exchange import load
 from prefixbench.exchange.anonymous import BlockNumbers
 from prefixbench.exchange.load import load_trace, open_trace
 from prefixbench.exchange.mooncake import write_requests
@@ -201,6 +202,16 @@ def test_a_changed_file_is_read_again(tmp_path: Path, cache: Path) -> None:
     [kept] = [file for file in cache.glob("trace-*") if first.sha256.encode() in unpacked(file)]
     kept.write_bytes(kept.read_bytes()[:40])
     assert load_trace(path, TraceFormat.MOONCAKE) == first
+
+
+def test_another_tokenizer_under_the_same_name_is_noticed(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, {"prompt": SECRET})
+    for fingerprint in ("first", "second", "second"):
+        monkeypatch.setattr(load, "_fingerprint", lambda _options, found=fingerprint: found)
+        load_trace(path, TraceFormat.REQUESTS, ReadOptions(tokenizer="builtin"))
+    assert len(list(cache.glob("trace-*.gz"))) == 2
 
 
 def unpacked(path: Path) -> bytes:

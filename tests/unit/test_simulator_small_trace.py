@@ -90,6 +90,15 @@ def test_definitions(definition: HitDefinition, tally: HitTally | None, ratio: F
     assert (found.window, found.block_size, found.requests) == (1.0, BLOCK, "all requests")
 
 
+def test_an_engine_always_computes_a_token() -> None:
+    """Two equal prompts of two full blocks: the second finds one of them."""
+    twins = [TraceRequest(input_len=8, blocks=(range(2),))] * 2
+    found = TraceCache(IndexedTrace(twins)).hit_blocks()
+    assert found == [0, 2]
+    assert hit_ratio(HitDefinition.TOKENS_ENGINE, twins, found, BLOCK).tally == HitTally(4, 16)
+    assert hit_ratio(HitDefinition.TOKENS_CAPPED, twins, found, BLOCK).tally == HitTally(8, 16)
+
+
 def test_a_window_measures_the_end() -> None:
     found = hit_ratio(HitDefinition.BLOCKS, REQUESTS, WITHOUT_LIMIT, BLOCK, window=0.4)
     assert found.tally == HitTally(3, 5, Unit.BLOCK)

@@ -36,7 +36,7 @@ class PrefixTree:
 
     >>> tree = PrefixTree()
     >>> tree.insert([range(1, 5)]), tree.insert([range(1, 3), range(7, 9)])
-    (((1, 4),), ((1, 2), (2, 2)))
+    (((0, 4),), ((0, 2), (1, 2)))
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class PrefixTree:
             run = ahead.pop()
             if not run:
                 continue
-            if place == len(chain.label) and chain is not self._root:
+            if place == len(chain.label):
                 chain.extend(run)
                 depth, place, offset = depth + len(run), len(chain.label), 0
             elif place < len(chain.label) and chain.label[place].start + offset == run.start:
