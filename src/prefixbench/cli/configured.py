@@ -35,7 +35,9 @@ _OPTIONS = (
         help="Change a setting, e.g. target.hit_ratio=0.6; may repeat.",
     ),
     click.option("--seed", type=int, help="Seed of every draw."),
-    click.option("--tokenizer", help="builtin, a file that defines a tokenizer, or a folder with one."),
+    click.option(
+        "--tokenizer", help="builtin, a file that defines a tokenizer, or a folder with one."
+    ),
     click.option("--profile", help="Engine whose rules hold (`simulate --profile list`)."),
     click.option(
         "--server-profile",
