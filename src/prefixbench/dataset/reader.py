@@ -60,8 +60,10 @@ class DatasetReader:
         if self.manifest.status == "complete":
             return
         failure = self.manifest.failure
+        code = f" ({failure['code']})" if "code" in failure else ""
+        why = failure.get("message", "its generation did not finish")
         raise self._changed(
-            f"the data set is partial: {failure.get('message', 'its generation did not finish')}",
+            f"the data set is partial{code}: {why}",
             field="status",
             hint=failure.get("hint", "finish it with `prefixbench generate --resume`"),
         )
