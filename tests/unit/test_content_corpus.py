@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sys
@@ -59,6 +60,14 @@ def test_csv_rows_are_read_by_their_header(tmp_path: Path) -> None:
     corpus = load_corpus(path, seed=0)
     assert corpus.texts == ("Two, and\nmore?\n4", long.strip())
     assert corpus.name == "own.csv"
+
+
+def test_reading_a_csv_takes_nothing_from_other_readers_of_csv(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("text\nTwo words.\n")
+    before = csv.field_size_limit()
+    load_corpus(path, seed=0)
+    assert csv.field_size_limit() >= before
 
 
 def test_a_csv_without_a_text_column_is_a_clear_refusal(tmp_path: Path) -> None:

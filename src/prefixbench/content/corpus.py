@@ -127,7 +127,8 @@ def _read_jsonl(raw: bytes, name: str) -> Iterable[str]:
 
 def _read_csv(raw: bytes, name: str) -> Iterable[str]:
     """Rows under a header; the columns are those of jsonl's rows."""
-    csv.field_size_limit(len(raw) + 1)  # a text may be longer than the library expects
+    # The limit holds for the whole process, so it is only ever raised.
+    csv.field_size_limit(max(csv.field_size_limit(), len(raw)))
     rows = csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
     try:
         for row in rows:
