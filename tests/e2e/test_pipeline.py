@@ -218,7 +218,9 @@ def test_an_unreachable_target_leaves_a_report_and_no_data(tmp_path: Path) -> No
     manifest = DatasetManifest.load(tmp_path / "out")
     assert manifest.status == "partial"
     assert manifest.data["error"]["code"] == caught.value.code
-    with pytest.raises(DatasetChangedError, match=r"partial \(target_unreachable\): target hit") as partial:
+    with pytest.raises(
+        DatasetChangedError, match=r"partial \(target_unreachable\): target hit"
+    ) as partial:
         validate_dataset(tmp_path / "out")
     assert partial.value.hint == caught.value.hint
     followed = generate(tmp_path / "ok", *changes, *report["suggestions"][0]["change"])
