@@ -50,8 +50,16 @@ class Arrangement:
 
 
 def by_size(workload: Workload, prefix_blocks: IntArray) -> IntArray:
-    """Rows from the smallest to the largest prefix; equal ones by input length, then by row."""
-    return np.lexsort((workload.input_len, prefix_blocks))
+    """Rows from the smallest to the largest prefix; equal ones by input length, then by row.
+
+    All turns of a session stand where its first one does: only that one's prefix is planned.
+    """
+    first_turns = workload.first_turns
+    count = first_turns.request_count
+    rising = np.lexsort((first_turns.input_len, prefix_blocks[:count]))
+    if workload.session_count is None:
+        return rising
+    return np.argsort(np.resize(positions(rising), workload.request_count), kind="stable")
 
 
 def arrange(

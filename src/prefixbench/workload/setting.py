@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
-from prefixbench.config.lengths import LengthDistributionConfig
 from prefixbench.config.order import Leaders, resolve_order
 from prefixbench.config.planning import BudgetPolicy
 from prefixbench.config.target import TargetSemantics
@@ -19,12 +17,10 @@ from prefixbench.workload.capacity import LruCaches, Stored, stored_blocks
 from prefixbench.workload.columns import Geometry, IntArray, Workload, sums_by
 from prefixbench.workload.counting import Counting, InOrder, Unlimited
 from prefixbench.workload.domains import Domains, build_domains
-from prefixbench.workload.groups import assign_groups, group_weights
 from prefixbench.workload.lag import Sending, Visibility
-from prefixbench.workload.lengths import draw_lengths, refuse_beyond_context
 from prefixbench.workload.order import Arrangement, arrange, positions
+from prefixbench.workload.requests import draw_workload
 from prefixbench.workload.routing import Routes, caches_depend_on_order, depends_on_order, route
-from prefixbench.workload.sessions import grow, session_count
 from prefixbench.workload.targets import Targets, resolve_targets
 from prefixbench.workload.tree import Level, Tree, tree_of
 
@@ -384,7 +380,9 @@ def set_up(
 ) -> Setting:
     """Draw the requests; raises LengthError for one that cannot exist."""
     frame = frame or Frame()
-    return settle(config, draw_workload(config, frame), geometry_of(config, block_size, frame))
+    return settle(
+        config, draw_workload(config, frame.shortest), geometry_of(config, block_size, frame)
+    )
 
 
 def settle(config: PrefixCacheDatasetConfig, workload: Workload, geometry: Geometry) -> Setting:
@@ -394,47 +392,6 @@ def settle(config: PrefixCacheDatasetConfig, workload: Workload, geometry: Geome
         workload=workload,
         geometry=geometry,
         targets=resolve_targets(config.target, workload, geometry.granularity),
-    )
-
-
-class DrawLengths(Protocol):
-    """Draws one length a request, as `lengths.draw_lengths` does."""
-
-    def __call__(
-        self,
-        config: LengthDistributionConfig,
-        request_count: int,
-        seed: int,
-        *,
-        purpose: str = ...,
-        shortest: int = ...,
-    ) -> IntArray: ...
-
-
-def draw_workload(
-    config: PrefixCacheDatasetConfig, frame: Frame, draw: DrawLengths = draw_lengths
-) -> Workload:
-    """Lengths and groups of all requests."""
-    count, seed = config.request_count, config.seed
-    sessions = None if config.sessions is None else session_count(count, config.sessions.turns)
-    input_len = draw(config.input_length, sessions or count, seed, shortest=frame.shortest)
-    output_len = draw(config.output_length, count, seed, purpose="output_length")
-    group = assign_groups(config.prefix, sessions or count, seed)
-    history_len = None
-    if config.sessions is not None:
-        new_len = draw(config.sessions.new_tokens, count, seed, purpose="sessions.new_tokens")
-        turns = grow(input_len, new_len, output_len, config.sessions.answers)
-        input_len, history_len = turns.input_len, turns.history_len
-        group = np.resize(group, count)
-    refuse_beyond_context(input_len, output_len, config.max_model_len)
-    return Workload(
-        input_len=input_len,
-        output_len=output_len,
-        group=group,
-        group_ids=config.prefix.group_ids,
-        group_weights=group_weights(config.prefix),
-        session_count=sessions,
-        history_len=history_len,
     )
 
 

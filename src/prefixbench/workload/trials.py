@@ -14,7 +14,8 @@ from prefixbench.core.errors import PrefixBenchError
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lengths import draw_lengths
 from prefixbench.workload.planner import plan_setting
-from prefixbench.workload.setting import Frame, Setting, draw_workload, geometry_of, settle
+from prefixbench.workload.requests import draw_workload
+from prefixbench.workload.setting import Frame, Setting, geometry_of, settle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ class Trials:
     def _set_up(self, change: Change) -> Setting | None:
         try:
             config = with_changes(self.setting.config, change.settings)
-            workload = draw_workload(config, self._frame, self._lengths)
+            workload = draw_workload(config, self._frame.shortest, self._lengths)
         except PrefixBenchError:
             return None
         return settle(
