@@ -162,7 +162,7 @@ def test_a_full_disk_is_a_storage_error() -> None:
 
 
 def test_a_denied_folder_is_a_storage_error() -> None:
-    denied = PermissionError(errno.EACCES, "Permission denied", "/root/x")
+    denied = PermissionError(errno.EACCES, "Permission denied", "/nowhere/x")
     told = json.loads(CliRunner().invoke(raising(denied), ["--json"]).stdout)
     assert told["code"] == "storage"
     assert "/root" not in json.dumps(told)
