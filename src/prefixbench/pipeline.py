@@ -136,7 +136,7 @@ def validate_dataset(
     unproved, and says so, unless a depth of verification was asked for.
     """
     reader = DatasetReader(folder)
-    reader.check_complete()
+    reader.check_manifest()
     depth = None if verify is None else VerifyDepth(verify)
     view = None
     if depth is not VerifyDepth.CERTIFICATE:
@@ -235,13 +235,21 @@ def _failure_of(plan: Plan, report: dict[str, Any]) -> PrefixBenchError | None:
             f"designed hit ratio {report['designed_hit_ratio']:.4f} misses the target"
             f" {report['target_hit_ratio']:.4f} by {abs(report['deviation_pp']):.2f} pp",
             context=context,
-            hint="let planning.block_residual_calibration and nested_prefix at true, or run warmed",
+            hint=_missed_hint(plan),
         )
     return UnreachableTargetError(
         _unreachable_message(plan, report),
         context=context,
         hint=_unreachable_hint(report["suggestions"]),
     )
+
+
+def _missed_hint(plan: Plan) -> str:
+    """What makes a plan exact; where it is exact already, steps of hits are too coarse."""
+    calibrated = plan.config.planning.block_residual_calibration
+    if calibrated and plan.config.prefix.nested_prefix:
+        return "half a block is more than the tolerance: take more requests, or smaller blocks"
+    return "let planning.block_residual_calibration and nested_prefix at true, or run warmed"
 
 
 def _unreachable_message(plan: Plan, report: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,110 @@ def test_an_order_that_nobody_planned_is_found_although_all_hashes_fit(
     edit_manifest(folder, files={name: {"sha256": file_sha256(folder / name)} for name in names})
     with pytest.raises(DatasetChangedError, match="watermark walk in the order on disk"):
         validate_dataset(folder)
+
+
+PER_GROUP = (
+    "target.hit_ratio=null",
+    "target.scope=per_group",
+    "target.groups=[{id: group_0, hit_ratio: 0.31}, {id: group_1, hit_ratio: 0.57},"
+    " {id: group_2, hit_ratio: 0.1}]",
+)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        PER_GROUP,
+        (*PER_GROUP, WARMED),
+        ("target.hit_ratio=0.99", "validation.on_failure=warn"),
+        ("planning.block_residual_calibration=false",),
+        ("prefix.nested_prefix=false", "target.hit_ratio=0.2"),
+    ],
+)
+def test_figures_of_every_kind_of_plan_are_computed_again(
+    tmp_path: Path, changes: tuple[str, ...]
+) -> None:
+    assert validate_dataset(generate(tmp_path / "out", *changes)).passed
+
+
+@pytest.fixture(scope="module")
+def proved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return generate(tmp_path_factory.mktemp("proved") / "out")
+
+
+@pytest.fixture
+def copied(proved: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(proved, tmp_path / "copy")
+
+
+def changed(document: Any, path: str, value: Any) -> Any:
+    here = document
+    *steps, last = path.split(".")
+    for step in steps:
+        here = here[int(step)] if isinstance(here, list) else here[step]
+    here[last] = value
+    return document
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("validation_status", "FAIL"),
+        ("designed_hit_ratio", 0.9),
+        ("signed_deviation", -0.1),
+        ("deviation_pp", 3.0),
+        ("expected_hit_tokens", 1),
+        ("target_hit_ratio", 0.9),
+        ("reachable", False),
+        ("max_reachable_hit_ratio", 0.2),
+        ("per_group.1.designed_hit_ratio", 0.9),
+        ("per_group.1.absolute_deviation", 0.9),
+    ],
+)
+def test_a_report_that_says_other_than_its_rows_is_found(
+    copied: Path, path: str, value: Any
+) -> None:
+    report = copied / "validation_report.json"
+    report.write_bytes(orjson.dumps(changed(orjson.loads(report.read_bytes()), path, value)))
+    stated = orjson.loads((copied / "manifest.json").read_bytes())["files"]
+    edit_manifest(copied, files=stated | {report.name: {"sha256": file_sha256(report)}})
+    with pytest.raises(DatasetChangedError, match=r"figures of the (validation report|manifest)"):
+        validate_dataset(copied)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("theoretical_result.designed_hit_ratio", 0.9),
+        ("theoretical_result.validation_status", "FAIL"),
+        ("groups.2.designed_hit_tokens", 1),
+        ("groups.0.master_prefix_len", 16),
+        ("groups.0.request_count", 1),
+        ("config.concurrency", 4),
+        ("seed", 5),
+        ("target.hit_ratio", 0.9),
+        ("block_size", 32),
+    ],
+)
+def test_a_manifest_that_says_other_than_its_rows_is_found(
+    copied: Path, path: str, value: Any
+) -> None:
+    manifest = copied / "manifest.json"
+    manifest.write_bytes(orjson.dumps(changed(orjson.loads(manifest.read_bytes()), path, value)))
+    with pytest.raises(DatasetChangedError, match="figures of the manifest"):
+        validate_dataset(copied)
+
+
+@pytest.mark.parametrize("key", ["config", "tokenizer", "groups", "head_len", "warmed"])
+@pytest.mark.parametrize("value", ["absent", None, "text"])
+def test_a_manifest_without_its_keys_is_refused(copied: Path, key: str, value: Any) -> None:
+    manifest = copied / "manifest.json"
+    document = orjson.loads(manifest.read_bytes())
+    del document[key]
+    manifest.write_bytes(orjson.dumps(document | ({} if value == "absent" else {key: value})))
+    for use in (validate_dataset, lambda folder: run_dataset(RunOptions(dataset=folder))):
+        with pytest.raises(DatasetChangedError, match=f"lacks {key}"):
+            use(copied)
 
 
 @pytest.mark.parametrize("files", [{}, None])

@@ -25,6 +25,7 @@ from prefixbench.core.errors import (
     StorageError,
     TokenizerError,
     UnreachableTargetError,
+    ValidationFailedError,
 )
 from prefixbench.dataset import writer as writer_module
 from prefixbench.dataset.manifest import DatasetManifest
@@ -246,6 +247,12 @@ def test_an_unreachable_group_is_named_and_its_change_can_be_pasted(tmp_path: Pa
         "target.scope=per_group",
         given.removesuffix(")"),
     )
+
+
+def test_blocks_that_are_too_large_for_the_tolerance_are_blamed(tmp_path: Path) -> None:
+    with pytest.raises(ValidationFailedError) as caught:
+        generate(tmp_path / "out", "request_count=4", "block_size=4096")
+    assert "smaller blocks" in caught.value.hint
 
 
 @pytest.mark.parametrize("on_failure", ["warn", "accept_with_warning"])

@@ -14,6 +14,24 @@ from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage, St
 from prefixbench.core.version import FORMAT_VERSION
 from prefixbench.dataset.layout import MANIFEST
 
+#: What every complete manifest holds, and of which kind.
+_ALWAYS: Mapping[str, type] = {
+    "seed": int,
+    "request_count": int,
+    "block_size": int,
+    "hit_granularity": int,
+    "head_len": int,
+    "tail_len": int,
+    "warmed": bool,
+    "execution_mode": str,
+    "config": dict,
+    "tokenizer": dict,
+    "suffix": dict,
+    "routing": dict,
+    "theoretical_result": dict,
+    "groups": list,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetManifest:
@@ -40,6 +58,11 @@ class DatasetManifest:
     @property
     def status(self) -> str:
         return str(self.data["status"])
+
+    @property
+    def broken_keys(self) -> list[str]:
+        """What a complete manifest must hold and this one does not, or holds as another kind."""
+        return [key for key, kind in _ALWAYS.items() if type(self.data.get(key)) is not kind]
 
     @property
     def failure(self) -> Mapping[str, Any]:

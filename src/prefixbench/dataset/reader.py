@@ -68,13 +68,24 @@ class DatasetReader:
             hint=failure.get("hint", "finish it with `prefixbench generate --resume`"),
         )
 
+    def check_manifest(self) -> None:
+        """Raise unless the data set is complete and its manifest holds what always stands there."""
+        self.check_complete()
+        broken = self.manifest.broken_keys
+        if broken:
+            raise self._changed(
+                f"manifest.json lacks {', '.join(broken)}, or has another kind of value there",
+                field=broken[0],
+                hint="generate the data set again, or restore the file",
+            )
+
     def check_hashes(self) -> None:
         """Raise unless the data set is complete and every file has the manifest's hash.
 
         A line that was moved changes the hash too: the order of sending is part of the proof
         (RFC 3.3.9).
         """
-        self.check_complete()
+        self.check_manifest()
         for name in (DATA, METADATA, REPORT):
             if file_sha256(self._existing(name)) != self.manifest.hash_of(name):
                 raise self._changed(
