@@ -322,6 +322,14 @@ def test_run_and_report_measure_what_was_designed(dataset: Path, tmp_path: Path)
         assert f"prefix_cache_report.{name}" in page
 
 
+def test_a_run_measures_its_client_where_asked(dataset: Path, tmp_path: Path) -> None:
+    with background_server(ServeOptions(time_scale=0)) as url:
+        words = ("run", "--dataset", dataset, "--url", url, "--output", tmp_path / "run")
+        prefixbench(*words, "--calibrate")
+    run = json.loads((tmp_path / "run" / "runtime" / "run.json").read_text())
+    assert run["calibration"]["requests"] >= 50
+
+
 def test_run_takes_addresses_from_a_configuration(
     config: Path, dataset: Path, tmp_path: Path
 ) -> None:

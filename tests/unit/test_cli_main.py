@@ -179,7 +179,18 @@ def test_a_bug_shows_its_traceback_only_when_asked() -> None:
     assert "Traceback" not in quiet.output
     assert "prompt text" not in quiet.output
     assert "internal error: ValueError" in quiet.stderr
-    assert "Traceback" in CliRunner().invoke(raising(ValueError("x")), ["-v"]).stderr
+    loud = CliRunner().invoke(raising(ValueError("prompt text")), ["-v"])
+    assert "Traceback" in loud.stderr
+    assert "prompt text" not in loud.stderr
+
+
+def test_what_a_user_can_mend_never_shows_a_traceback() -> None:
+    mendable = EndpointError("no", context=ErrorContext(stage=Stage.RUN), hint="yes")
+    mendable.__cause__ = OSError("cannot connect to gpu.internal.example")
+    for error in (mendable, FileNotFoundError(errno.ENOENT, "No such file", "x"), MemoryError()):
+        ended = CliRunner().invoke(raising(error), ["-vv"])
+        assert "Traceback" not in ended.output
+        assert "internal.example" not in ended.output
 
 
 def test_an_interrupt_ends_with_130() -> None:

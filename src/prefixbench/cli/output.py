@@ -64,8 +64,8 @@ class Output:
 
     def fail(self, error: PrefixBenchError) -> None:
         """Print an error: one JSON object with --json, else its three lines."""
-        if self.verbosity and error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
+        if self.verbosity and error.code == PrefixBenchError.code and error.__cause__ is not None:
+            sys.stderr.write(_frames_of(error.__cause__))
         if self.as_json:
             self.show_json(error.to_json())
         else:
@@ -75,6 +75,13 @@ class Output:
     def shows_progress(self) -> bool:
         """Whether somebody watches stderr."""
         return not self.quiet and sys.stderr.isatty()
+
+
+def _frames_of(bug: BaseException) -> str:
+    """Where a bug came from, without what was said about it: that may hold an address or a text."""
+    cause = _frames_of(bug.__cause__) if bug.__cause__ is not None else ""
+    frames = "".join(traceback.format_tb(bug.__traceback__))
+    return f"{cause}Traceback (most recent call last):\n{frames}{type(bug).__name__}\n"
 
 
 def console() -> Console:

@@ -80,6 +80,11 @@ def _header(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> An
 )
 @click.option("--max-failure-rate", type=float, help="Failed requests above it end with exit 6.")
 @click.option("--metrics-optional", is_flag=True, help="Exit 0 where metrics cannot be read.")
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Measure first what this client adds to a time to first token; takes about a second.",
+)
 @click.option("--resume", is_flag=True, help="Continue an interrupted run.")
 @click.option("--overwrite", is_flag=True, help="Replace what the run directory holds.")
 def command(output: Output, run_dir: Path | None, config: Path | None, **given: Any) -> int:
