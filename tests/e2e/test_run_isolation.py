@@ -26,7 +26,10 @@ COLD = Phase(name="cold", round=1, isolated=True, warmed=False)
 
 @dataclass
 class Habits:
-    """A server that caches whole prompts; how it treats salts, resets and counting."""
+    """A server that caches whole prompts; how it treats salts, resets and counting.
+
+    With `queries` at 0 it has answered nothing yet.
+    """
 
     heeds_salt: bool = True
     refuses_salt: bool = False
@@ -36,7 +39,7 @@ class Habits:
     failing: frozenset[int] = frozenset()
     completions: int = 0
     seen: set[Any] = field(default_factory=set)
-    queries: int = 0
+    queries: int = 40
     hits: int = 0
 
     async def answer(self, request: Request) -> None:
@@ -113,6 +116,28 @@ async def test_a_salt_that_separates_is_taken_and_fresh_for_every_phase() -> Non
     assert second.bodies.salt
     assert first.bodies.salt != second.bodies.salt
     assert len(probes) == 3  # looked at once a run
+
+
+async def test_a_server_that_answered_nothing_is_asked_once_and_hits_nothing() -> None:
+    habits = Habits(queries=0)
+    async with isolator(habits) as (made, _):
+        first = await made.isolate(COLD)
+        assert (first.method, first.cache_state) == (Isolation.SALT, CacheState.SALTED)
+        assert first.verified is None
+        assert (habits.queries, habits.hits) == (40, 0)
+        second = await made.isolate(COLD)  # now there is something to be kept apart from
+    assert (second.cache_state, second.verified) == (CacheState.SALTED, True)
+
+
+async def test_a_salt_that_a_fresh_server_ignores_is_found_out_in_the_next_phase() -> None:
+    async with isolator(Habits(queries=0, heeds_salt=False, resets=True)) as (made, _):
+        methods = [(await made.isolate(COLD)).method for _ in range(2)]
+    assert methods == [Isolation.SALT, Isolation.RESET]
+
+
+async def test_a_fresh_server_that_refuses_salt_is_reset() -> None:
+    taken = await isolate(Habits(queries=0, refuses_salt=True, resets=True))
+    assert taken.method is Isolation.RESET
 
 
 async def test_probes_are_never_sent_with_the_salt_of_a_phase() -> None:
@@ -195,7 +220,7 @@ async def test_content_is_refused_where_no_other_word_is_left() -> None:
 @pytest.mark.parametrize(
     ("habits", "state"),
     [
-        (Habits(), CacheState.COLD),
+        (Habits(queries=0), CacheState.COLD),
         (Habits(queries=40), CacheState.WARM),
         (Habits(counts=False), CacheState.UNKNOWN),
     ],

@@ -3,7 +3,9 @@
 `auto` tries a salt, then a reset, then other content. A salt counts as accepted only if two probes
 with one salt share their blocks and a third one with another salt does not: servers that ignore
 unknown fields accept any body (llama.cpp does). A probe at which the server itself fails is sent
-again; if it is never answered, `auto` goes on to the next method.
+again; if it is never answered, `auto` goes on to the next method. On a server that has answered
+nothing yet there is nothing to be kept apart from: one probe shows that it takes salted requests,
+and leaves no hit in its counters.
 """
 
 from __future__ import annotations
@@ -133,24 +135,37 @@ class Isolator:
                 return None
 
     async def _salted(self) -> Isolated | None:
+        is_fresh = not self._salt_tried and await self._queries_so_far() == 0
+        if is_fresh and await self._salt_is_taken():
+            return self._with_salt(CacheState.SALTED, "the server had answered nothing before")
         if not self._salt_tried:
             self._salt_tried = True
             try:
                 self._salt_verified = await self._salt_separates()
             except _ProbeFailedError:
                 self._salt_verified = False if self._asked is Isolation.AUTO else None
-        if self._salt_verified is False:
-            return None
-        seen = self._salt_verified is True
+        match self._salt_verified:
+            case True:
+                return self._with_salt(CacheState.SALTED, "another one hides its blocks")
+            case False:
+                return None
+            case None:
+                why = "nothing shows whether the server heeds it"
+                return self._with_salt(CacheState.UNKNOWN, why)
+
+    def _with_salt(self, state: CacheState, why: str) -> Isolated:
         return Isolated(
             method=Isolation.SALT,
-            cache_state=CacheState.SALTED if seen else CacheState.UNKNOWN,
+            cache_state=state,
             bodies=self._bodies.isolated_by(salt=_fresh_salt()),
             verified=self._salt_verified,
-            detail="one salt for the phase"
-            if seen
-            else "one salt for the phase; nothing shows whether the server heeds it",
+            detail=f"one salt for the phase; {why}",
         )
+
+    async def _salt_is_taken(self) -> bool:
+        salted = self._bodies.isolated_by(salt=_fresh_salt())
+        probe = await self._probe(salted, f"Probe {secrets.token_hex(16)}")
+        return probe.status is Status.OK
 
     async def _salt_separates(self) -> bool | None:
         """Whether another salt hides a cached prompt; False where salted requests are refused."""
