@@ -135,15 +135,16 @@ class Isolator:
                 return None
 
     async def _salted(self) -> Isolated | None:
-        is_fresh = not self._salt_tried and await self._queries_so_far() == 0
-        if is_fresh and await self._salt_is_taken():
-            return self._with_salt(CacheState.SALTED, "the server had answered nothing before")
         if not self._salt_tried:
-            self._salt_tried = True
+            is_fresh = await self._queries_so_far() == 0
             try:
-                self._salt_verified = await self._salt_separates()
+                if is_fresh and await self._salt_is_taken():
+                    why = "the server had answered nothing before"
+                    return self._with_salt(CacheState.SALTED, why)
+                self._salt_verified = False if is_fresh else await self._salt_separates()
             except _ProbeFailedError:
                 self._salt_verified = False if self._asked is Isolation.AUTO else None
+            self._salt_tried = True
         match self._salt_verified:
             case True:
                 return self._with_salt(CacheState.SALTED, "another one hides its blocks")
@@ -165,7 +166,10 @@ class Isolator:
     async def _salt_is_taken(self) -> bool:
         salted = self._bodies.isolated_by(salt=_fresh_salt())
         probe = await self._probe(salted, f"Probe {secrets.token_hex(16)}")
-        return probe.status is Status.OK
+        if probe.status is Status.HTTP_ERROR:
+            return False
+        _check_answered(probe)
+        return True
 
     async def _salt_separates(self) -> bool | None:
         """Whether another salt hides a cached prompt; False where salted requests are refused."""
