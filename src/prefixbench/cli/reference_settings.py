@@ -17,6 +17,7 @@ from prefixbench.config.lengths import LengthDistributionConfig, LengthMode
 from prefixbench.config.load import ROOT_KEY
 from prefixbench.config.overrides import SHORT_FORMS
 from prefixbench.config.problems import dotted, shown
+from prefixbench.config.story import Story
 
 
 def configuration_page() -> str:
@@ -35,6 +36,7 @@ def configuration_page() -> str:
         + ", a bare number of tokens for a fixed length.",
         "",
         *_section_lines("Top level", PrefixCacheDatasetConfig),
+        *_section_lines("A story, the file of `simulate --story`", Story),
     ]
     return "\n".join(lines)
 

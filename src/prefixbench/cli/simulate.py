@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from prefixbench.cli.output import Output
 from prefixbench.cli.trace_source import read_source, trace_source_options
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 
 #: The routing that a data set's own plan makes; the others are routers.
 PLANNED = "planned"
+
+_TRACE_ALONE = ("trace",)
+#: What an option needs beside it, by its parameter's name; common options stand with anything.
+_GOES_WITH = {
+    **dict.fromkeys(("form", "block_size", "tokenizer", "sub_agents"), _TRACE_ALONE),
+    **dict.fromkeys(("policy", "ttl", "hit_definition", "window"), _TRACE_ALONE),
+    **dict.fromkeys(("curve", "concurrency", "routing", "dp_size"), ("dataset", "trace")),
+    **dict.fromkeys(("profile", "capacity_blocks"), ("dataset", "trace", "story")),
+    "check": ("replay",),
+}
 
 #: The word that asks for the table of profiles instead of naming one.
 LIST = "list"
@@ -55,6 +66,9 @@ LIST = "list"
     show_default=True,
     help="With --trace: share of the requests, from the end, that is measured.",
 )
+@click.option(
+    "--story", type=click.Path(path_type=Path), help="A few requests, shown block by block."
+)
 @click.option("--replay", type=click.Path(path_type=Path), help="Recorded steps to replay.")
 @click.option(
     "--check", is_flag=True, help="With --replay: exit 1 on the first difference from the record."
@@ -81,6 +95,7 @@ def command(
     output: Output,
     dataset: Path | None,
     trace: Path | None,
+    story: Path | None,
     replay: Path | None,
     check: bool,
     profile: str | None,
@@ -88,34 +103,51 @@ def command(
     dp_size: int | None,
     **settings: Any,
 ) -> int:
-    """Play a data set, a trace or recorded steps against a simulated cache."""
+    """Play a data set, a trace, a story or recorded steps against a simulated cache."""
     if profile == LIST:
         return _show_profiles(output)
-    if [dataset, trace, replay].count(None) != 2:
-        raise click.UsageError("give one of --dataset, --trace, --replay or --profile list")
-    if check and replay is None:
-        raise click.UsageError("--check goes with --replay")
-    if routing != PLANNED and dataset is None and (trace is None or profile is None):
+    sources = {"dataset": dataset, "trace": trace, "story": story, "replay": replay}
+    given = [name for name, file in sources.items() if file is not None]
+    if len(given) != 1:
+        raise click.UsageError(
+            "give one of --dataset, --trace, --story, --replay or --profile list"
+        )
+    _refuse_misplaced_options(given[0])
+    if routing != PLANNED and trace is not None and profile is None:
         raise click.UsageError("--routing goes with --dataset, or with --trace and --profile")
     if dp_size is not None and routing == PLANNED:
         raise click.UsageError("--dp-size goes with --routing; the plan has ranks of its own")
     if replay is not None:
         return _replay(output, replay, check=check)
+    if story is not None:
+        return _tell(output, story, profile, settings["capacity_blocks"])
     if trace is not None:
         return _simulate_trace(
             output, trace, profile, routing=routing, dp_size=dp_size or 1, **settings
         )
     assert dataset is not None
-    _refuse_without_trace(settings)
     limits = {name: settings[name] for name in ("capacity_blocks", "curve", "concurrency")}
     return _rehearse(output, dataset, profile, routing=routing, dp_size=dp_size or 1, **limits)
 
 
-def _refuse_without_trace(settings: dict[str, Any]) -> None:
-    for name in ("form", "block_size", "tokenizer", "sub_agents", "policy", "ttl"):
-        if settings[name]:
-            option = "format" if name == "form" else name.replace("_", "-")
-            raise click.UsageError(f"--{option} goes with --trace")
+def _refuse_misplaced_options(source: str) -> None:
+    """An option that would change nothing is a mistake, and is told."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        places = _GOES_WITH.get(option.name or "")
+        typed = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if places is not None and typed and source not in places:
+            named = " or ".join(f"--{place}" for place in places)
+            raise click.UsageError(f"{option.opts[0]} goes with {named}")
+
+
+def _tell(output: Output, file: Path, profile: str | None, capacity_blocks: int | None) -> int:
+    from prefixbench.cli.simulate_story import story_document
+    from prefixbench.cli.story_page import print_story
+
+    document = story_document(file, profile=profile, capacity_blocks=capacity_blocks)
+    output.show(document, lambda console: print_story(document, console))
+    return 0
 
 
 def _simulate_trace(

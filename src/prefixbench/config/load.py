@@ -37,7 +37,7 @@ def load_config(
     """
     file = Path(path)
     problems: list[ConfigProblem] = []
-    given = _anchored(_below_root(parse_yaml(_text_of(file), problems), problems), file.parent)
+    given = _anchored(_below_root(parse_yaml(text_of(file), problems), problems), file.parent)
     settings = parse_overrides(overrides, problems)
     settings += [(tuple(key.split(".")), value) for key, value in (extra or {}).items()]
     if problems and not given:
@@ -89,7 +89,8 @@ def _parse(
     return PrefixCacheDatasetConfig(**values)
 
 
-def _text_of(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """The file's text; raises ConfigError where it cannot be read or is not UTF-8."""
     try:
         return file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:

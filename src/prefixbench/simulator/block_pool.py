@@ -112,6 +112,18 @@ class BlockPool:
         """Different keys among the findable blocks."""
         return {self._key_of_copy.get(block, block) for block in self._carriers}
 
+    @property
+    def blank_blocks(self) -> int | None:
+        """Keyless blocks that are handed out before all others; None: without end."""
+        return None if self.size == sys.maxsize else self._blank_count
+
+    def queue(self) -> list[Key | None]:
+        """The other free blocks, the next to be handed out first: keys a look-up finds, or None."""
+        return [
+            self._key_of_copy.get(block, block) if block in self._carriers else None
+            for block in self._queue
+        ]
+
     # Changing.
 
     def hold(self, blocks: Iterable[Block]) -> None:

@@ -12,14 +12,22 @@ from typing import NamedTuple
 
 from prefixbench.core.clock import Clock, VirtualClock
 from prefixbench.core.errors import ConfigError, ErrorContext, LengthError, Stage
+from prefixbench.simulator.block_keys import Key
 from prefixbench.simulator.cost import CostModel
+from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.phased import PhasedScheduler
 from prefixbench.simulator.profile import EngineProfile, get_profile
 from prefixbench.simulator.request import EngineRequest, LiveRequest
 from prefixbench.simulator.rules import CacheKind, Role, TierRules
 from prefixbench.simulator.scheduler import MixedScheduler
 from prefixbench.simulator.stats import EngineStats
-from prefixbench.simulator.stepping import CacheContents, Scheduler, SchedulerOptions, StepPlan
+from prefixbench.simulator.stepping import (
+    CacheContents,
+    PoolView,
+    Scheduler,
+    SchedulerOptions,
+    StepPlan,
+)
 from prefixbench.simulator.tier_store import TierStore
 from prefixbench.simulator.tiers import open_tiers
 from prefixbench.simulator.tree_scheduler import TreeScheduler
@@ -161,6 +169,18 @@ class Engine:
     def cache_contents(self) -> CacheContents:
         """What the cache holds now; walks the whole cache."""
         return self._scheduler.contents()
+
+    def pool_view(self) -> PoolView | None:
+        """The blocks of the device, one by one; None for a cache that is a tree."""
+        return self._scheduler.view() if isinstance(self._scheduler, PagedScheduler) else None
+
+    def block_keys(self, request: EngineRequest) -> list[Key]:
+        """Names of a request's full blocks, its answer included; a tree names none.
+
+        Blocks of different requests have the same name where they are the same block.
+        """
+        scheduler = self._scheduler
+        return scheduler.block_keys(request) if isinstance(scheduler, PagedScheduler) else []
 
     @property
     def running_count(self) -> int:

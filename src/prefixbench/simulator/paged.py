@@ -12,7 +12,7 @@ from itertools import chain
 
 from prefixbench.simulator.block_keys import BlockKeys, Key
 from prefixbench.simulator.block_pool import Block, BlockPool
-from prefixbench.simulator.request import LiveRequest
+from prefixbench.simulator.request import EngineRequest, LiveRequest
 from prefixbench.simulator.rules import (
     Counting,
     Duplicates,
@@ -25,7 +25,7 @@ from prefixbench.simulator.rules import (
     Role,
 )
 from prefixbench.simulator.stats import EngineStats, PrefixCacheStats
-from prefixbench.simulator.stepping import CacheContents, SchedulerOptions, StepPlan
+from prefixbench.simulator.stepping import CacheContents, PoolView, SchedulerOptions, StepPlan
 from prefixbench.simulator.tiers import TierStack
 from prefixbench.simulator.waiting import waiting_queue
 
@@ -87,6 +87,14 @@ class PagedScheduler(ABC):
     def contents(self) -> CacheContents:
         pool = self.pool
         return CacheContents(pool.cached_blocks, pool.cached_keys, *self.evictions)
+
+    def view(self) -> PoolView:
+        pool = self.pool
+        return PoolView(frozenset(pool.keys()), pool.blank_blocks, tuple(pool.queue()))
+
+    def block_keys(self, request: EngineRequest) -> list[Key]:
+        """Names of the request's full blocks, its answer included."""
+        return self._keys.of(request.prompt, request.output, request.extra_key)
 
     def forget_all(self) -> bool:
         return self.pool.forget_all()

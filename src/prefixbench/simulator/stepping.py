@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from prefixbench.simulator.block_keys import Key
 from prefixbench.simulator.request import LiveRequest
 from prefixbench.simulator.stats import EngineStats
 from prefixbench.simulator.tier_store import TierStore
@@ -82,6 +83,19 @@ class CacheContents(NamedTuple):
     cached_keys: int
     evicted_blocks: int
     evicted_keys: int
+
+
+class PoolView(NamedTuple):
+    """A pool of blocks at one moment, each block told by its key.
+
+    `findable` are the keys that a look-up finds. `queue` are the free blocks in the order in which
+    they are handed out, None for those without a key; `blank_blocks` more, which hold nothing, go
+    before them (None: without end).
+    """
+
+    findable: frozenset[Key]
+    blank_blocks: int | None
+    queue: tuple[Key | None, ...]
 
 
 class Scheduler(Protocol):
