@@ -113,3 +113,32 @@ async def test_the_service_routes_answer() -> None:
         ]
         assert await client.get("/health") == ""
         assert json.loads(await client.get("/version"))["version"] == "0.33"
+
+
+async def test_token_ids_stand_beside_the_text_where_they_are_asked_for() -> None:
+    async with served() as client:
+        tokens = (await client.post("/tokenize", {"prompt": TEXT}))["tokens"]
+        body = {"prompt": TEXT, "max_tokens": 4, "return_token_ids": True}
+        whole = (await client.complete(**body))["choices"][0]
+        *chunks, _ = await client.events("/v1/completions", **body)
+        spoken = (await client.post("/detokenize", {"tokens": whole["token_ids"]}))["prompt"]
+        plain = (await client.complete(TEXT))["choices"][0]
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert whole["prompt_token_ids"] == choices[0]["prompt_token_ids"] == tokens
+    assert [choice["prompt_token_ids"] for choice in choices[1:]] == [None] * 3
+    assert [choice["token_ids"] for choice in choices] == [[i] for i in whole["token_ids"]]
+    assert spoken == whole["text"]
+    assert "token_ids" not in plain
+
+
+async def test_token_ids_of_an_engine_without_them_are_left_out() -> None:
+    async with served(dialect="llamacpp") as client:
+        answer = await client.complete(TEXT, return_token_ids=True)
+    assert "token_ids" not in answer["choices"][0]
+
+
+async def test_token_ids_of_a_chat_are_refused_by_name() -> None:
+    async with served() as client:
+        body = {"messages": CHAT, "max_tokens": 3, "return_token_ids": True}
+        refused = await client.post("/v1/chat/completions", body, 400)
+    assert refused["error"]["param"] == "return_token_ids"

@@ -118,3 +118,9 @@ async def test_extra_prompt_token_makes_every_prompt_longer() -> None:
     async with served(faults=("extra_prompt_token",)) as client:
         assert (await client.complete(PROMPT))["usage"]["prompt_tokens"] == 66
         assert await client.metric("vllm:prompt_tokens_total") == 66
+
+
+async def test_short_answer_ends_the_first_answers_at_half_their_length() -> None:
+    async with served(faults=("short_answer=1",)) as client:
+        answers = [await client.complete(PROMPT, max_tokens=7) for _ in range(2)]
+    assert [answer["usage"]["completion_tokens"] for answer in answers] == [3, 7]

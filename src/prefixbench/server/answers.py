@@ -1,7 +1,9 @@
 """What a client gets: whole answers and stream chunks of the two generation routes.
 
 The forms follow vLLM: in a stream every chunk has `usage: null`; with `include_usage` one more
-chunk without choices carries the usage; `data: [DONE]` ends it.
+chunk without choices carries the usage; `data: [DONE]` ends it. With `return_token_ids` (vLLM from
+0.10.2 on, its pull request 22587; SGLang, its pull request 30917) a completion's choice has
+`token_ids`, in a stream those of the chunk, and `prompt_token_ids`, in a stream in its first chunk.
 """
 
 from __future__ import annotations
@@ -34,6 +36,14 @@ class Usage:
             "total_tokens": self.prompt_tokens + self.completion_tokens,
             "prompt_tokens_details": details,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A piece of one choice: its text, and the fields with token ids if they were asked for."""
+
+    text: str
+    ids: Mapping[str, Sequence[int] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +84,10 @@ class Envelope:
     model: str
     created_s: int
 
-    def answer(self, texts: Sequence[str], usage: Usage) -> bytes:
+    def answer(self, said: Sequence[Said], usage: Usage) -> bytes:
         choices = [
-            _choice(index, self.shape.whole(text), FINISH_REASON)
-            for index, text in enumerate(texts)
+            _choice(index, {**self.shape.whole(piece.text), **piece.ids}, FINISH_REASON)
+            for index, piece in enumerate(said)
         ]
         return self._document(self.shape.answer_object, choices, usage)
 
@@ -87,9 +97,9 @@ class Envelope:
             return None
         return self._chunk([_choice(index, self.shape.opening, None)])
 
-    def token_chunk(self, index: int, text: str, *, is_last: bool) -> bytes:
+    def token_chunk(self, index: int, said: Said, *, is_last: bool) -> bytes:
         reason = FINISH_REASON if is_last else None
-        return self._chunk([_choice(index, self.shape.piece(text), reason)])
+        return self._chunk([_choice(index, {**self.shape.piece(said.text), **said.ids}, reason)])
 
     def usage_chunk(self, usage: Usage) -> bytes:
         return self._chunk([], usage)

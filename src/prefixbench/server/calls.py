@@ -34,6 +34,10 @@ class Call:
             unfinished -= token.is_last
             yield token
 
+    def prompt_of(self, choice: int) -> Sequence[int]:
+        """The token ids that a choice goes on from."""
+        return self.sequences[choice][1].request.prompt
+
     def usage(self) -> Usage:
         """Each prompt counts once, with what its first choice found cached."""
         generations = [generation for _, generation in self.sequences]

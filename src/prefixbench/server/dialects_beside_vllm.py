@@ -90,6 +90,7 @@ def _hit_rate(rank: RankState) -> float:
 MINDIE = Dialect(
     rank_labels=lambda model, _: {"model_name": model},
     tells_ranks=False,
+    returns_token_ids=False,
     families=(
         GaugeFamily(
             name="all_radix_match_num",
@@ -139,6 +140,7 @@ MINDIE = Dialect(
 LLAMACPP = Dialect(
     rank_labels=lambda _model, _rank: {},
     tells_ranks=False,
+    returns_token_ids=False,
     families=(
         CounterFamily(
             name="llamacpp:prompt_tokens",

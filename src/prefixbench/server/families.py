@@ -145,8 +145,13 @@ class StartTimeFamily(Family):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """One engine's page. `tells_ranks`: whether its labels tell the caches of a server apart."""
+    """One engine's page, and what else a client sees of the engine.
+
+    `tells_ranks`: whether its labels tell the caches of a server apart; `returns_token_ids`:
+    whether it heeds the field of that name, instead of passing over it.
+    """
 
     families: Sequence[Family]
     rank_labels: RankLabels
     tells_ranks: bool = True
+    returns_token_ids: bool = True

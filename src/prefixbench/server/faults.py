@@ -31,6 +31,7 @@ class Fault(StrEnum):
     BLOCK_SIZE_LABEL = "block_size_label"
     NO_CACHED_TOKENS = "no_cached_tokens"
     EXTRA_PROMPT_TOKEN = "extra_prompt_token"
+    SHORT_ANSWER = "short_answer"
 
 
 class ValueRule(StrEnum):
@@ -79,6 +80,9 @@ FAULT_RULES: Mapping[Fault, FaultRule] = {
     Fault.BLOCK_SIZE_LABEL: FaultRule("the labels state a block size of N", ValueRule.COUNT),
     Fault.NO_CACHED_TOKENS: FaultRule("usage has no cached_tokens"),
     Fault.EXTRA_PROMPT_TOKEN: FaultRule("every prompt gets one token more, at its start"),
+    Fault.SHORT_ANSWER: FaultRule(
+        "answers end at half their length, whatever the request says", ValueRule.SHARE_OR_COUNT
+    ),
 }
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 from aiohttp import hdrs, web
 
-from prefixbench.server.answers import CHAT, COMPLETION, STREAM_END, Envelope, Shape, Usage
+from prefixbench.server.answers import CHAT, COMPLETION, STREAM_END, Envelope, Said, Shape, Usage
 from prefixbench.server.api_error import ApiError
 from prefixbench.server.backend import Backend
 from prefixbench.server.calls import Call
+from prefixbench.server.dialects import DIALECTS
 from prefixbench.server.faults import Fault
 from prefixbench.server.openai import (
     Body,
+    CallOptions,
     call_options,
     chat_messages,
     completion_prompts,
@@ -39,7 +41,17 @@ class Reply:
     call: Call
     envelope: Envelope
     include_usage: bool
+    returns_token_ids: bool
     cut_after_first_token: bool
+
+    def ids(
+        self, choice: int, token_ids: Sequence[int], *, with_prompt: bool
+    ) -> Mapping[str, Sequence[int] | None]:
+        """The fields with token ids; none unless they were asked for."""
+        if not self.returns_token_ids:
+            return {}
+        prompt = self.call.prompt_of(choice) if with_prompt else None
+        return {"prompt_token_ids": prompt, "token_ids": token_ids}
 
     def cut(self) -> None:
         """Close the connection in the middle, as a server that dies does."""
@@ -71,6 +83,9 @@ class GenerationRoutes:
         return await self._backend.codec.encode_prompts(completion_prompts(body))
 
     async def _chat_prompt(self, body: Body) -> list[list[int]]:
+        if self._returns_token_ids(call_options(body)):
+            name = "return_token_ids"
+            raise ApiError(400, f"{name} is supported for completions alone", param=name)
         return [await self._backend.codec.encode_chat(chat_messages(body))]
 
     async def _generate(
@@ -81,7 +96,7 @@ class GenerationRoutes:
         number = next(self._numbers)
         await self._fail_on_purpose(number)
         body = read_body(await request.read())
-        options = call_options(body)
+        options = self._shortened(call_options(body), number)
         call = self._backend.start_call(
             await read_prompts(body),
             options,
@@ -98,6 +113,7 @@ class GenerationRoutes:
                 created_s=int(time.time()),
             ),
             include_usage=options.include_usage,
+            returns_token_ids=self._returns_token_ids(options),
             cut_after_first_token=self._backend.faults.strikes(Fault.DISCONNECT, number),
         )
         try:
@@ -106,12 +122,22 @@ class GenerationRoutes:
             call.abort()
             self._count_ended_call()
 
+    def _returns_token_ids(self, options: CallOptions) -> bool:
+        dialect = DIALECTS[self._backend.options.dialect]
+        return options.return_token_ids and dialect.returns_token_ids
+
     async def _fail_on_purpose(self, number: int) -> None:
         faults = self._backend.faults
         if faults.strikes(Fault.HTTP_ERROR, number):
             raise ApiError(500, "this failure was asked for by --fault http_error")
         if faults.strikes(Fault.TIMEOUT, number):
             await asyncio.Event().wait()
+
+    def _shortened(self, options: CallOptions, number: int) -> CallOptions:
+        """The options as a server takes them that heeds no `ignore_eos`."""
+        if not self._backend.faults.strikes(Fault.SHORT_ANSWER, number):
+            return options
+        return replace(options, max_tokens=max(options.max_tokens // 2, 1))
 
     def _count_ended_call(self) -> None:
         self._ended += 1
@@ -120,13 +146,20 @@ class GenerationRoutes:
 
     async def _whole(self, reply: Reply) -> web.StreamResponse:
         text_of = self._backend.speaker.text_of
-        texts = [""] * len(reply.call.sequences)
+        tokens: list[list[int]] = [[] for _ in reply.call.sequences]
         async for token in reply.call.tokens():
-            texts[token.choice] += text_of[token.token_id]
+            tokens[token.choice].append(token.token_id)
             if reply.cut_after_first_token:
                 reply.cut()
                 break
-        body = reply.envelope.answer(texts, self._usage(reply.call))
+        said = [
+            Said(
+                "".join(text_of[token_id] for token_id in ids),
+                reply.ids(choice, ids, with_prompt=True),
+            )
+            for choice, ids in enumerate(tokens)
+        ]
+        body = reply.envelope.answer(said, self._usage(reply.call))
         headers = _rank_header(reply.call)
         return web.Response(body=body, content_type="application/json", headers=headers)
 
@@ -146,13 +179,15 @@ class GenerationRoutes:
         envelope, text_of = reply.envelope, self._backend.speaker.text_of
         unopened = set(range(len(reply.call.sequences)))
         async for token in reply.call.tokens():
-            if token.choice in unopened:
+            opens = token.choice in unopened
+            if opens:
                 unopened.remove(token.choice)
                 opening = envelope.opening_chunk(token.choice)
                 if opening is not None:
                     await response.write(opening)
-            text = text_of[token.token_id]
-            await response.write(envelope.token_chunk(token.choice, text, is_last=token.is_last))
+            ids = reply.ids(token.choice, [token.token_id], with_prompt=opens)
+            said = Said(text_of[token.token_id], ids)
+            await response.write(envelope.token_chunk(token.choice, said, is_last=token.is_last))
             if reply.cut_after_first_token:
                 reply.cut()
                 return

@@ -1,9 +1,9 @@
 """What a client asks for: bodies of the OpenAI routes, read and checked.
 
-Field names and defaults follow OpenAI's API reference and vLLM's additions (`cache_salt`; prompts
-as token ids). Sampling parameters are accepted and change nothing: the tokens are simulated, and
-a request always runs to `max_tokens`. Fields that would change what an answer holds and are not
-built here are refused by name.
+Field names and defaults follow OpenAI's API reference and vLLM's additions (`cache_salt`;
+`return_token_ids`; prompts as token ids). Sampling parameters are accepted and change nothing: the
+tokens are simulated, and a request always runs to `max_tokens`. Fields that would change what an
+answer holds and are not built here are refused by name.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class CallOptions:
     n: int
     stream: bool
     include_usage: bool
+    return_token_ids: bool
     cache_salt: str | None
 
 
@@ -69,6 +70,7 @@ def call_options(body: Body) -> CallOptions:
         n=_whole_number(body, "n", default=1, largest=MOST_CHOICES),
         stream=stream,
         include_usage=flag(stream_options, "include_usage"),
+        return_token_ids=flag(body, "return_token_ids"),
         cache_salt=_cache_salt(body),
     )
 
