@@ -120,7 +120,7 @@ def main() -> None:
     pool = timed("build pool", lambda: build_pool(tokenizer, source))
     frame = make_frame(tokenizer)
     columns = random_columns(options.requests, options.length, frame)
-    labels = ContentLabels(seed=0, dataset_id="speed", target="0.5")
+    labels = ContentLabels(seed=0, dataset_id="speed", plan="0.5")
     composer = timed("recipes", lambda: Composer(pool, frame, columns, labels))
     timed("collisions", lambda: resolve_collisions(composer, BLOCK, CollisionDetectionConfig()))
     with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,7 @@ from prefixbench.content.template import Frame, make_frame
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
 from shared_folder import shared_folder
 
-LABELS = ContentLabels(seed=7, dataset_id="sample", target="0.5")
+LABELS = ContentLabels(seed=7, dataset_id="sample", plan="0.5")
 
 
 @cache

@@ -33,7 +33,7 @@ def test_prompts_are_the_same_everywhere() -> None:
     for number in range(len(rows)):
         digest.update(composer.prompt_json(number) + b"\n")
     assert digest.hexdigest() == (
-        "b9f04e2175d3977f620ec95db7a5dd69ed187fb539d6d6136ee74989b7d009a1"
+        "8a35432173680424f4e744fa7f1674752626048015a1fd38d33d63579b61309b"
     )
 
 
@@ -41,8 +41,8 @@ def test_one_prompt_reads_like_this() -> None:
     frame = text_frame()
     composer = Composer(builtin_pool(), frame, columns_of([(0, 64, 24)], frame), LABELS)
     assert composer.prompt_json(0).decode() == (
-        "The boge workshop come then\\n\\nInes keeps a small list of everything that is needed at"
-        " the station. In one team jufada hajosi buys have bricks boxes others came much museum"
-        " must much rides ones pours all then\\n\\nA bus stops near the market on Wednesday, and"
-        " Ben gets off. Ben plants 20 rows of tulips."
+        "The lace theirs year then\\n\\nEvery Thursday Emil helps at the school with Vera. A ticket"
+        " costs $28 for qeho ziguhe list stops saves doors beads buy and plates cups needs fair"
+        " pours pays bakery then\\n\\nAfter a long week, Zoe walks to the park on Thursday. It is"
+        " 56 degrees outside. A machine"
     )

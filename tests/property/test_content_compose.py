@@ -108,11 +108,11 @@ def test_a_retry_draws_one_request_anew_and_no_other(rows, request, retry) -> No
 @pytest.mark.parametrize(
     "other",
     [
-        ContentLabels(seed=8, dataset_id="sample", target="0.5"),
-        ContentLabels(seed=7, dataset_id="example", target="0.5"),
-        ContentLabels(seed=7, dataset_id="sample", target="0.6"),
+        ContentLabels(seed=8, dataset_id="sample", plan="0.5"),
+        ContentLabels(seed=7, dataset_id="example", plan="0.5"),
+        ContentLabels(seed=7, dataset_id="sample", plan="0.6"),
     ],
-    ids=["seed", "dataset_id", "target"],
+    ids=["seed", "dataset_id", "plan"],
 )
 def test_two_data_sets_share_no_block(block: int, other: ContentLabels) -> None:
     rows = [

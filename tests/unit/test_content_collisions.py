@@ -116,7 +116,7 @@ def test_markers_are_unique_for_as_many_requests_as_pairs() -> None:
     numbering = np.zeros(markers**2, dtype=np.int64)
     drawn = draw_divergences(
         numbering,
-        number_requests(numbering, None, np.zeros_like(numbering)),
+        number_requests(numbering, numbering, None, np.zeros_like(numbering)),
         labels=LABELS,
         group_ids=["a"],
         marker_count=markers,
@@ -130,7 +130,8 @@ def test_markers_are_unique_for_as_many_requests_as_pairs() -> None:
 def test_numbers_of_retries_are_taken_by_no_other_request() -> None:
     numbering = np.array([0, 1, 0, 0, 1], dtype=np.int64)
     retries = np.arange(4)[:, None] * np.ones(5, dtype=np.int64)
-    taken = [number_requests(numbering, None, row) for row in retries]
+    places = np.array([5, 5, 3, 5, 4], dtype=np.int64)
+    taken = [number_requests(numbering, places, None, row) for row in retries]
     for name in (0, 1):
         numbers = np.concatenate([row[numbering == name] for row in taken])
         assert len(set(numbers.tolist())) == len(numbers)

@@ -7,8 +7,9 @@ begins its unique part with the request markers
     first[k]  = permutation(k mod M)
     second[k] = offset(first[k]) + k div M        (mod M)
 
-of M request markers: the first token is unique for k < M, the pair for k < M^2. A retry takes a
-number that no request has.
+of M request markers: the first token is unique for k < M, the pair for k < M^2. Requests that
+diverge at one place follow each other, so that the first tokens there repeat only if more than M
+diverge there. A retry takes a number that no request has.
 """
 
 from __future__ import annotations
@@ -45,16 +46,18 @@ def numberings(groups: Positions, has_prefix: npt.NDArray[np.bool_]) -> Position
 
 
 def number_requests(
-    numbering: Positions, requests: Positions | None, retries: Positions
+    numbering: Positions, places: Positions, requests: Positions | None, retries: Positions
 ) -> Positions:
     """The number of each request, unique in its numbering for any of its retries.
 
-    `requests` are numbers in a larger data set; without them the rows count themselves.
+    `places` are the tokens at which they diverge, `requests` numbers in a larger data set; without
+    these the rows count themselves.
     """
     if requests is not None:
         return requests + retries * _REQUESTS_AT_MOST
     numbers = np.empty_like(numbering)
     for members in _members(numbering):
+        members = members[np.argsort(places[members], kind="stable")]
         numbers[members] = np.arange(len(members)) + retries[members] * len(members)
     return numbers
 

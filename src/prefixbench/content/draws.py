@@ -19,17 +19,15 @@ _RETRY_STRIDE = 1 << 40
 class ContentLabels:
     """What the content of a whole data set is a function of, beside group, request and retry.
 
-    `target` is the target hit ratio as the user wrote it.
+    `plan` stands for all that was planned, the target included: other plans get other texts.
     """
 
     seed: int = 0
     dataset_id: str = ""
-    target: str = ""
+    plan: str = ""
 
     def key(self, purpose: str, **more: str | int) -> int:
-        return stream(
-            purpose, seed=self.seed, dataset_id=self.dataset_id, target=self.target, **more
-        )
+        return stream(purpose, seed=self.seed, dataset_id=self.dataset_id, plan=self.plan, **more)
 
 
 def draw_below(bounds: Any, keys: Any, index: Any) -> Positions:

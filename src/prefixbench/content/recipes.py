@@ -7,6 +7,7 @@ request, retry).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
@@ -68,6 +69,14 @@ class ContentColumns:
         if self.request is not None:
             return self.request
         return np.arange(len(self), dtype=np.int64)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the rows and of the groups' names, in their order."""
+        digest = sha256("".join(f"{len(name)}:{name}" for name in self.group_ids).encode())
+        for column in (self.group, self.input_len, self.planned_prefix_len, self.divergence_len):
+            digest.update(column.astype("<i8").tobytes())
+        return digest.hexdigest()
 
     def part(self, rows: slice) -> ContentColumns:
         """Some of the rows."""
@@ -155,7 +164,7 @@ def make_recipes(
     """Recipes of all requests, in the order of the columns; a stretch of them at a time."""
     columns.check(frame)
     numbering = numberings(columns.group, columns.planned_prefix_len > frame.head_len)
-    numbers = number_requests(numbering, columns.request, retries)
+    numbers = number_requests(numbering, columns.planned_prefix_len, columns.request, retries)
     masters = [
         _draw_master(group, pool, passages, columns.group_ids, labels)
         for group in range(len(columns.group_ids))

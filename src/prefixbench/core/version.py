@@ -7,4 +7,4 @@ FORMAT_VERSION = 1
 
 #: Rules by which plans and texts are derived from a configuration. Raised whenever the
 #: same configuration would give other bytes.
-RULE_VERSION = 1
+RULE_VERSION = 2

@@ -52,13 +52,7 @@ def compose_without_collisions(plan: Plan, materials: Materials) -> ComposedPlan
     """Compose, search, redraw; raises CollisionError where the retries do not suffice."""
     detection = plan.config.suffix.collision_detection
     composer, report = resolve_collisions(
-        Composer(
-            materials.pool,
-            materials.frame,
-            content_columns(plan),
-            materials.labels,
-            passages=materials.passages,
-        ),
+        materials.composer(content_columns(plan)),
         plan.geometry.granularity,
         detection,
         name_of=request_id,

@@ -1,12 +1,18 @@
-"""What texts are made from: tokenizer, corpora, pool and frame of a configuration."""
+"""What texts are made from: tokenizer, corpora, pool and frame of a configuration.
+
+No two data sets share a text, unless they are the same prompts in another order or format: all
+draws depend on seed, data set, target, sources and every length of the plan.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig, PromptFormat
 from prefixbench.config.suffix import DataSourceConfig, SuffixGenerationConfig
+from prefixbench.content.compose import Composer, ContentColumns
 from prefixbench.content.corpus import Corpus
 from prefixbench.content.disk_memo import cache_folder
 from prefixbench.content.draws import ContentLabels
@@ -14,9 +20,11 @@ from prefixbench.content.passages import Passages, SampleChoice, choose_passages
 from prefixbench.content.pool import Pool, TextSource
 from prefixbench.content.pool_cache import load_pool
 from prefixbench.content.sources import open_source
+from prefixbench.content.tape import Positions
 from prefixbench.content.template import Frame, make_frame, shortest_possible
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
 from prefixbench.content.words import WordAtom, opening_words
+from prefixbench.dataset.layout import canonical_sha256
 from prefixbench.workload import setting
 
 #: Corpora made by code are one text for all data sets; what differs is where each begins to read.
@@ -27,12 +35,40 @@ CORPUS_SEED = 0
 class Materials:
     """Everything that composing needs beside the plan."""
 
+    config: PrefixCacheDatasetConfig
     tokenizer: Tokenizer
     corpora: tuple[Corpus, ...]
     pool: Pool
     frame: Frame
     passages: Passages
-    labels: ContentLabels
+
+    def composer(
+        self, columns: ContentColumns, retries: Mapping[int, int] | Positions | None = None
+    ) -> Composer:
+        """The composer of a planned data set."""
+        labels = ContentLabels(
+            seed=self.config.seed, dataset_id=self.config.dataset_id, plan=self._sha256(columns)
+        )
+        return Composer(
+            self.pool, self.frame, columns, labels, passages=self.passages, retries=retries
+        )
+
+    def _sha256(self, columns: ContentColumns) -> str:
+        """Digest of what was planned and of the texts it is made from."""
+        suffix, prefix = (
+            source.model_dump(mode="json", exclude={"path", "collision_detection"})
+            for source in (self.config.suffix, self.config.prefix_source)
+        )
+        return canonical_sha256(
+            {
+                "target": self.config.target.model_dump(mode="json"),
+                "warmed": self.config.execution.mode.is_warmed,
+                "suffix": suffix,
+                "prefix": prefix,
+                "corpora": [corpus.sha256 for corpus in self.corpora],
+                "rows": columns.sha256,
+            }
+        )
 
     @property
     def warmup_filler(self) -> WordAtom:
@@ -65,20 +101,19 @@ def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = Non
         exact_text=config.prompt_format is not PromptFormat.TOKEN_IDS,
         folder=cache_folder(),
     )
-    labels = ContentLabels(
-        seed=config.seed, dataset_id=config.dataset_id, target=_target_words(config)
-    )
-    passages = choose_passages(
-        pool, labels, suffix=_choice(config.suffix), prefix=_choice(config.prefix_source)
-    )
     corpora = (suffix.corpus,) if prefix == suffix else (suffix.corpus, prefix.corpus)
     return Materials(
+        config=config,
         tokenizer=tokenizer,
         corpora=corpora,
         pool=pool,
         frame=frame,
-        passages=passages,
-        labels=labels,
+        passages=choose_passages(
+            pool,
+            ContentLabels(seed=config.seed, dataset_id=config.dataset_id),
+            suffix=_choice(config.suffix),
+            prefix=_choice(config.prefix_source),
+        ),
     )
 
 
@@ -109,10 +144,3 @@ def _choice(source: DataSourceConfig) -> SampleChoice:
     if isinstance(source, SuffixGenerationConfig):
         return SampleChoice(source.sample_ids, source.mode)
     return SampleChoice(source.sample_ids)
-
-
-def _target_words(config: PrefixCacheDatasetConfig) -> str:
-    """The targets as text: a label of every draw of content."""
-    if config.target.hit_ratio is not None:
-        return repr(config.target.hit_ratio)
-    return " ".join(f"{group.id}={group.hit_ratio!r}" for group in config.target.groups)

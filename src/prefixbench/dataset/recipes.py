@@ -17,7 +17,7 @@ import orjson
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.load import parse_config
-from prefixbench.content.compose import Composer, ContentColumns
+from prefixbench.content.compose import ContentColumns
 from prefixbench.content.corpus import BUILTIN
 from prefixbench.content.tape import Positions
 from prefixbench.core.errors import (
@@ -74,14 +74,7 @@ class RecipeReader(DatasetReader):
         materials = _materials_of(self.manifest, config, corpus)
         self._prompt_format = config.prompt_format
         columns, retries = self._read_plan(config)
-        self._composer = Composer(
-            materials.pool,
-            materials.frame,
-            columns,
-            materials.labels,
-            passages=materials.passages,
-            retries=retries,
-        )
+        self._composer = materials.composer(columns, retries)
 
     def requests(self) -> Iterator[dict[str, Any]]:
         """Rows with their prompts, in sending order; DatasetChangedError for a wrong hash."""
