@@ -88,11 +88,39 @@ async def test_tokens_of_requests_that_broke_off_are_no_foreign_traffic(tmp_path
 
 async def test_failed_requests_are_found_out(tmp_path: Path) -> None:
     report = await reported(sample(), tmp_path, "http_error=4")
-    assert "failed_requests" in causes(report)
+    assert next(iter(causes(report))) == "failed_requests"
+    assert report["status"] == "FAIL"
     assert any("of 24 requests were not answered" in note for note in report["notes"])
     answered = next(row for row in report["checks"] if row["name"] == "requests_answered")
     assert answered["status"] == "explained"
     assert 0 < answered["observed"] < 24
+
+
+async def test_a_run_in_which_nothing_was_answered_fails_and_blames_the_requests(
+    tmp_path: Path,
+) -> None:
+    report = await reported(sample(), tmp_path, "http_error")
+    assert report["actual_hit_rate"] is None
+    assert report["status"] == report["runtime_status"] == "FAIL"
+    assert "24 http error" in report["actual_hit_rate_reason"]
+    assert causes(report) == {"failed_requests": None}
+
+
+async def test_a_rate_over_the_few_requests_that_fit_fails_and_blames_the_others(
+    tmp_path: Path,
+) -> None:
+    report = await reported(sample(), tmp_path, capacity_blocks=5)
+    assert report["actual_hit_rate"] is not None
+    assert report["scenario_class"] == "real_traffic_or_capacity_pressure"
+    assert report["status"] == "FAIL"
+    assert next(iter(causes(report))) == "failed_requests"
+    assert "more than 1.00 % of them" in report["notes"][0]
+
+
+async def test_failures_that_were_allowed_do_not_fail_the_report(tmp_path: Path) -> None:
+    report = await reported(sample(), tmp_path, "http_error=4", max_failure_rate=0.5)
+    assert report["status"] == "PASS"
+    assert "failed_requests" in causes(report)
 
 
 @pytest.mark.parametrize(

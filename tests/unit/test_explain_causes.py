@@ -114,7 +114,6 @@ def test_requests_without_cached_tokens_leave_the_effect_of_concurrency_unexplai
     [
         ({"gap": "counter reset: the counters fell"}, "server_restart", "counter reset"),
         ({"gap": "the metrics page could not be read"}, "metrics_unavailable", "could not be read"),
-        ({"caching": False}, "caching_disabled", "caching is off"),
     ],
 )
 def test_what_was_not_measured_is_null_with_its_reason_and_never_zero(
@@ -130,6 +129,14 @@ def test_what_was_not_measured_is_null_with_its_reason_and_never_zero(
     assert causes(report) == {cause: None}
     assert report["notes"][0].startswith("The hit rate was not measured")
     assert report["usage"]["prompt_tokens"] > 0
+
+
+def test_a_server_that_does_not_cache_fails_a_plan_with_hits(tmp_path: Path) -> None:
+    report = explained(tmp_path, caching=False)
+    assert report["actual_hit_rate"] is None
+    assert report["status"] == report["runtime_status"] == "FAIL"
+    assert "caching is off" in report["actual_hit_rate_reason"]
+    assert causes(report) == {"caching_disabled": None}
 
 
 def test_counters_that_saw_no_query_are_not_a_rate_of_zero(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from prefixbench.explain.capacity import (
 from prefixbench.explain.observed import is_refuted, stated_step
 from prefixbench.explain.phases import Phase, combined_tally, headline, measured_phases
 from prefixbench.explain.prediction import Prediction, predict, unpredicted
-from prefixbench.explain.run_files import RunRecord
+from prefixbench.explain.reconcile import known_sum
+from prefixbench.explain.run_files import ObservedRequest, RunRecord
 from prefixbench.explain.scene import Scene, planned_scene
 from prefixbench.explain.stations import Attribution, Headline, attribute
 from prefixbench.explain.wording import pick
@@ -51,6 +52,20 @@ class Analysis:
     @cached_property
     def actual(self) -> HitTally | None:
         return combined_tally(phase for phase, _ in self.rounds)
+
+    @cached_property
+    def answered(self) -> tuple[ObservedRequest, ...]:
+        """The answered requests of the headline phase, in planned order, round by round."""
+        return tuple(
+            result for phase, scene in self.rounds for _, result in phase.arrived(scene.requests)
+        )
+
+    @cached_property
+    def told(self) -> HitTally | None:
+        """The answered requests' own cached and prompt tokens; None if one did not tell them."""
+        cached = known_sum(result.cached_tokens for result in self.answered)
+        prompts = known_sum(result.prompt_tokens for result in self.answered)
+        return None if cached is None or prompts is None else HitTally(cached, prompts)
 
     @property
     def server(self) -> Mapping[str, Any]:

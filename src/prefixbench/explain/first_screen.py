@@ -182,10 +182,12 @@ def _limit(value: float | None, times: int) -> str | None:
 
 
 def _main_cause(report: PrefixCacheReport) -> Html | None:
-    """The cause with the largest step, where there is one to see."""
+    """The first cause that has no size, or one that can be seen."""
     for verdict in report.attribution["verdicts"]:
         step = verdict["contribution_pp"]
-        if step is not None and is_visible_pp(step):
-            cause = element("a", readable(verdict["cause"]), href="#attribution")
+        cause = element("a", readable(verdict["cause"]), href="#attribution")
+        if step is None:
+            return element("p", "because of ", cause)
+        if is_visible_pp(step):
             return element("p", "mostly ", cause, f", {points_pp(step)}")
     return None

@@ -6,35 +6,25 @@ from collections.abc import Iterator
 
 from prefixbench.core.records import ValidationStatus
 from prefixbench.explain.analysis import Analysis
+from prefixbench.explain.judgement import Judgement
 from prefixbench.explain.phases import Phase
-from prefixbench.explain.unsized import why_unmeasured
 from prefixbench.explain.verdict import ScenarioClass
-from prefixbench.explain.wording import count, percent, pick, plural
+from prefixbench.explain.wording import percent, pick
 
 #: Verdicts of the client that need no word.
 _CLIENT_FINE = frozenset({None, "ok"})
 _CLIENT_WORDS = {"busy": "short of processor time", "late": "late in sending or reading"}
 
 
-def notes(analysis: Analysis, scenario: ScenarioClass) -> list[str]:
+def notes(analysis: Analysis, scenario: ScenarioClass, judgement: Judgement) -> list[str]:
     """Sentences, the gravest first; none for a run without anything to note."""
     return [
-        *_measurement(analysis),
+        *(finding.sentence for finding in judgement.findings),
         *_dataset(analysis),
-        *_requests(analysis),
+        *_client(analysis),
         *_cache(analysis),
         *_pressure(scenario),
     ]
-
-
-def _measurement(analysis: Analysis) -> Iterator[str]:
-    missing = why_unmeasured([phase for phase, _ in analysis.rounds], analysis.server)
-    if missing is not None:
-        yield f"The hit rate was not measured: {missing.evidence}."
-    if any(phase.counters.get("complete") is False for phase, _ in analysis.rounds):
-        yield "The run was cut short: this is what was measured until then."
-    if pick(analysis.record.counters, "global", "partial"):
-        yield "The measured rate is partial: the metrics of some instances are missing."
 
 
 def _dataset(analysis: Analysis) -> Iterator[str]:
@@ -56,14 +46,7 @@ def _dataset(analysis: Analysis) -> Iterator[str]:
         )
 
 
-def _requests(analysis: Analysis) -> Iterator[str]:
-    lost = sum(
-        len(scene.requests) - sum(1 for _ in phase.arrived(scene.requests))
-        for phase, scene in analysis.rounds
-    )
-    if lost:
-        planned = sum(len(scene.requests) for _, scene in analysis.rounds)
-        yield f"{count(lost)} of {plural(planned, 'request')} were not answered."
+def _client(analysis: Analysis) -> Iterator[str]:
     yield from dict.fromkeys(filter(None, (_slow_client(phase) for phase, _ in analysis.rounds)))
 
 

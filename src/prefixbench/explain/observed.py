@@ -77,12 +77,10 @@ def failed_requests(scene: Scene, phase: Phase, _server: Server) -> Observation 
 
     One that broke off after its first token was computed as planned, so it stays in the scene.
     """
-    fates = {plan: phase.results.get(plan.request_id) for plan in scene.requests}
-    failed = [result for result in fates.values() if result is None or not result.ok]
-    if not failed:
+    lost = unanswered(scene, phase)
+    if lost is None:
         return None
-    why = Counter("not sent" if result is None else result.status for result in failed)
-    reasons = ", ".join(f"{number:,} {readable(word)}" for word, number in why.most_common())
+    fates = {plan: phase.results.get(plan.request_id) for plan in scene.requests}
     return Observation(
         cause=Cause.FAILED_REQUESTS,
         scene=replace(
@@ -90,8 +88,29 @@ def failed_requests(scene: Scene, phase: Phase, _server: Server) -> Observation 
             requests=tuple(plan for plan, result in fates.items() if _is_computed(result)),
             unanswered=tuple(plan for plan, result in fates.items() if not _is_computed(result)),
         ),
-        evidence=f"{len(failed):,} of {plural(len(scene.requests), 'request')} not answered: "
-        f"{reasons}",
+        evidence=lost.evidence,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """How many requests of a phase were answered, and what became of the others."""
+
+    answered: int
+    evidence: str
+
+
+def unanswered(scene: Scene, phase: Phase) -> Unanswered | None:
+    """None if every request of the scene was answered."""
+    fates = [phase.results.get(plan.request_id) for plan in scene.requests]
+    failed = [result for result in fates if result is None or not result.ok]
+    if not failed:
+        return None
+    why = Counter("not sent" if result is None else result.status for result in failed)
+    reasons = ", ".join(f"{number:,} {readable(word)}" for word, number in why.most_common())
+    return Unanswered(
+        len(fates) - len(failed),
+        f"{len(failed):,} of {plural(len(fates), 'request')} not answered: {reasons}",
     )
 
 

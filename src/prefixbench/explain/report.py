@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from prefixbench.core.errors import ErrorContext, Stage, StorageError
 from prefixbench.core.log import event
 from prefixbench.core.records import RequestPlan, ValidationStatus
-from prefixbench.core.tally import HitTally, as_rate
+from prefixbench.core.tally import as_rate
 from prefixbench.dataset.layout import document
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.explain.analysis import Analysis
@@ -27,11 +27,13 @@ from prefixbench.explain.documents import (
     validation_document,
 )
 from prefixbench.explain.groups import group_rows
+from prefixbench.explain.judgement import Judgement, judge
 from prefixbench.explain.latency import latencies_by_cache
 from prefixbench.explain.notes import notes
 from prefixbench.explain.phases import Phase
 from prefixbench.explain.provenance import provenance
 from prefixbench.explain.reconcile import known_sum, reconcile, runtime_checks
+from prefixbench.explain.run_facts import run_facts
 from prefixbench.explain.run_files import ObservedRequest, RunRecord, read_run
 from prefixbench.explain.stations import Attribution
 from prefixbench.explain.unsized import Unsized, noticed, why_unmeasured
@@ -66,6 +68,7 @@ class PrefixCacheReport:
     runtime_deviation: float | None
     construction_status: str
     runtime_status: str | None
+    runtime_status_reason: str | None
     status: str
     scenario_class: str
     runtime_threshold_pp: Mapping[str, float | None]
@@ -151,8 +154,8 @@ def report_of(analysis: Analysis) -> PrefixCacheReport:
     )
     runtime = None if actual is None else actual - designed
     construction_status = ValidationStatus(record.validation["validation_status"])
-    runtime_status = None if runtime is None else THRESHOLDS[scenario].judge(runtime)
-    missing = why_unmeasured([phase for phase, _ in analysis.rounds], analysis.server)
+    judgement = judge(run_facts(analysis, THRESHOLDS[scenario]))
+    missing = why_unmeasured(analysis.rounds, analysis.server)
     return PrefixCacheReport(
         dataset_id=record.manifest.dataset_id,
         manifest_sha256=record.manifest.sha256,
@@ -166,19 +169,20 @@ def report_of(analysis: Analysis) -> PrefixCacheReport:
         construction_deviation=_number(_construction(analysis)),
         runtime_deviation=_number(runtime),
         construction_status=construction_status,
-        runtime_status=runtime_status,
-        status=overall_status(construction_status, runtime_status),
+        runtime_status=judgement.status,
+        runtime_status_reason=judgement.reason,
+        status=overall_status(construction_status, judgement.status),
         scenario_class=scenario,
         runtime_threshold_pp=THRESHOLDS[scenario].to_json(),
         hit_definition=record.manifest.data.get("hit_definition"),
         prediction=analysis.prediction.to_json(),
         usage=_usage(analysis),
-        notes=notes(analysis, scenario),
+        notes=notes(analysis, scenario, judgement),
         phases=[_phase_row(phase) for phase in analysis.phases],
         groups=group_rows(analysis),
         instances=[dict(row) for row in analysis.instances],
         performance=_performance(analysis),
-        attribution=_attribution(analysis),
+        attribution=_attribution(analysis, judgement),
         checks=_checks(analysis),
         provenance=provenance(record),
     )
@@ -186,16 +190,11 @@ def report_of(analysis: Analysis) -> PrefixCacheReport:
 
 def _usage(analysis: Analysis) -> dict[str, Any]:
     """What the answered requests of the headline phase said of themselves, added up."""
-    answered = [
-        result for phase, scene in analysis.rounds for _, result in phase.arrived(scene.requests)
-    ]
-    cached = known_sum(result.cached_tokens for result in answered)
-    prompts = known_sum(result.prompt_tokens for result in answered)
-    tally = None if cached is None or prompts is None else HitTally(cached, prompts)
+    answered, told = analysis.answered, analysis.told
     return {
-        "prompt_tokens": prompts,
-        "cached_tokens": cached,
-        "hit_rate": None if tally is None else as_rate(tally),
+        "prompt_tokens": known_sum(result.prompt_tokens for result in answered),
+        "cached_tokens": known_sum(result.cached_tokens for result in answered),
+        "hit_rate": None if told is None else as_rate(told),
     }
 
 
@@ -224,16 +223,13 @@ def _performance(analysis: Analysis) -> dict[str, Any]:
     """The headline phase's own document, of its last round, and its latencies by hit and miss."""
     if not analysis.rounds:
         return {}
-    answered = [
-        result for phase, scene in analysis.rounds for _, result in phase.arrived(scene.requests)
-    ]
     return {
         **analysis.rounds[-1][0].performance,
-        "by_cache": latencies_by_cache(answered),
+        "by_cache": latencies_by_cache(analysis.answered),
     }
 
 
-def _attribution(analysis: Analysis) -> dict[str, Any]:
+def _attribution(analysis: Analysis, judgement: Judgement) -> dict[str, Any]:
     attribution = analysis.attribution
     return {
         "stations": [
@@ -246,12 +242,14 @@ def _attribution(analysis: Analysis) -> dict[str, Any]:
             for station in attribution.stations
         ],
         "unexplained_pp": _number(attribution.unexplained, 100),
-        "verdicts": _verdicts(analysis, attribution),
+        "verdicts": _verdicts(analysis, attribution, judgement),
     }
 
 
-def _verdicts(analysis: Analysis, attribution: Attribution) -> list[dict[str, Any]]:
-    """Named causes, the largest first; then what has no size because nothing was measured."""
+def _verdicts(
+    analysis: Analysis, attribution: Attribution, judgement: Judgement
+) -> list[dict[str, Any]]:
+    """Named causes: what decided the verdict, then the largest, then those without a size."""
     sized = sorted(
         (station for station in attribution.stations if station.is_cause),
         key=lambda station: -abs(station.contribution),
@@ -259,15 +257,19 @@ def _verdicts(analysis: Analysis, attribution: Attribution) -> list[dict[str, An
     verdicts = [
         _verdict(Cause(station.name), station.evidence, station.contribution) for station in sized
     ]
-    return verdicts + [
+    verdicts += [
         _verdict(found.cause, found.evidence, None)
         for found in _unsized(analysis, {verdict["cause"] for verdict in verdicts})
     ]
+    decisive = judgement.cause
+    if decisive is not None and all(verdict["cause"] != decisive for verdict in verdicts):
+        verdicts.append(_verdict(decisive, str(judgement.reason), None))
+    return sorted(verdicts, key=lambda verdict: verdict["cause"] != decisive)
 
 
 def _unsized(analysis: Analysis, known: set[str]) -> Iterator[Unsized]:
     """Causes without a size, as long as something is left that they may stand for."""
-    missing = why_unmeasured([phase for phase, _ in analysis.rounds], analysis.server)
+    missing = why_unmeasured(analysis.rounds, analysis.server)
     if missing is not None:
         yield missing
         known = known | {missing.cause}

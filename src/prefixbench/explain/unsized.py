@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefixbench.explain.causes import Cause
+from prefixbench.explain.observed import unanswered
 from prefixbench.explain.phases import Phase
+from prefixbench.explain.scene import Scene
 
 _WORDS = {cause.value: cause for cause in Cause}
 _NOTICED = frozenset({"warn", "fail"})
@@ -25,13 +27,26 @@ class Unsized:
     evidence: str
 
 
-def why_unmeasured(phases: Sequence[Phase], server: Mapping[str, Any]) -> Unsized | None:
-    """The reason why the headline phase has no rate; None if it has one."""
-    if not phases:
+def why_unmeasured(
+    rounds: Sequence[tuple[Phase, Scene]], server: Mapping[str, Any]
+) -> Unsized | None:
+    """The reason why the headline phase has no rate; None if it has one.
+
+    Where no request was answered no counter could have moved, whatever the server is like.
+    """
+    if not rounds:
         return Unsized(Cause.METRICS_UNAVAILABLE, "no phase of the run was measured")
-    void = next((phase.counters for phase in phases if phase.tally is None), None)
+    void = next(((phase, scene) for phase, scene in rounds if phase.tally is None), None)
     if void is None:
         return None
+    phase, scene = void
+    nobody = unanswered(scene, phase)
+    if nobody is not None and nobody.answered == 0:
+        return Unsized(Cause.FAILED_REQUESTS, nobody.evidence)
+    return _why_void(phase.counters, server)
+
+
+def _why_void(void: Mapping[str, Any], server: Mapping[str, Any]) -> Unsized:
     if server.get("enable_prefix_caching") is False:
         return Unsized(Cause.CACHING_DISABLED, "the server says that prefix caching is off")
     if void.get("queries") == 0:

@@ -42,6 +42,16 @@ class Threshold:
             return ValidationStatus.PASS_WITH_WARNING
         return ValidationStatus.FAIL
 
+    @property
+    def first(self) -> Fraction:
+        """The deviation beyond which a run warns, a fraction."""
+        return Fraction(self.warn) / 100
+
+    @property
+    def last(self) -> Fraction:
+        """The deviation beyond which a run fails, unless its causes are found; a fraction."""
+        return self.first if self.fail is None else Fraction(self.fail) / 100
+
     def to_json(self) -> dict[str, float | None]:
         return {"warn": self.warn, "fail": self.fail}
 

@@ -323,6 +323,7 @@ class _Run:
             "concurrency": settings.concurrency,
             "request_rate": settings.request_rate,
             "gate": settings.gate,
+            "max_failure_rate": options.max_failure_rate,
             "timeouts": {"request_s": options.timeout_s, "idle_s": options.idle_timeout_s},
             "sampling": SAMPLING,
             "model": self._model,
