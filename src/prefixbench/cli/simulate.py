@@ -25,7 +25,8 @@ PLANNED = "planned"
 _TRACE_ALONE = ("trace",)
 #: What an option needs beside it, by its parameter's name; common options stand with anything.
 _GOES_WITH = {
-    **dict.fromkeys(("form", "block_size", "tokenizer", "sub_agents"), _TRACE_ALONE),
+    **dict.fromkeys(("form", "tokenizer", "sub_agents"), _TRACE_ALONE),
+    "block_size": ("trace", "story"),
     **dict.fromkeys(("policy", "ttl", "hit_definition", "window"), _TRACE_ALONE),
     **dict.fromkeys(("curve", "concurrency", "routing", "dp_size"), ("dataset", "trace")),
     **dict.fromkeys(("profile", "capacity_blocks"), ("dataset", "trace", "story")),
@@ -120,7 +121,8 @@ def command(
     if replay is not None:
         return _replay(output, replay, check=check)
     if story is not None:
-        return _tell(output, story, profile, settings["capacity_blocks"])
+        chosen = {name: settings[name] for name in ("capacity_blocks", "block_size")}
+        return _tell(output, story, profile=profile, **chosen)
     if trace is not None:
         return _simulate_trace(
             output, trace, profile, routing=routing, dp_size=dp_size or 1, **settings
@@ -141,11 +143,11 @@ def _refuse_misplaced_options(source: str) -> None:
             raise click.UsageError(f"{option.opts[0]} goes with {named}")
 
 
-def _tell(output: Output, file: Path, profile: str | None, capacity_blocks: int | None) -> int:
+def _tell(output: Output, file: Path, **given: Any) -> int:
     from prefixbench.cli.simulate_story import story_document
     from prefixbench.cli.story_page import print_story
 
-    document = story_document(file, profile=profile, capacity_blocks=capacity_blocks)
+    document = story_document(file, **given)
     output.show(document, lambda console: print_story(document, console))
     return 0
 

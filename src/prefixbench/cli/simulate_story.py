@@ -21,13 +21,13 @@ OWN_TOKEN = "·"
 _FIRST_NUMBER = 1 << 21
 
 
-def story_document(
-    file: Path, *, profile: str | None = None, capacity_blocks: int | None = None
-) -> dict[str, Any]:
-    """Everything that is printed, under the keys of --json; what is given wins over the file."""
-    story = load_story(file)
-    given = {"profile": profile, "capacity_blocks": capacity_blocks}
-    story = story.model_copy(update={name: value for name, value in given.items() if value})
+def story_document(file: Path, **given: str | int | None) -> dict[str, Any]:
+    """Everything that is printed, under the keys of --json.
+
+    `given` are settings of the story that win over the file, where they are not None.
+    """
+    changes = {name: value for name, value in given.items() if value is not None}
+    story = load_story(file).model_copy(update=changes)
     engine = _engine_of(story)
     tokens = _Tokens()
     entries = [

@@ -15,6 +15,9 @@ from prefixbench.explain.wording import NONE, count, percent, plural
 #: Between a prompt and its answer.
 _ANSWER = "›"
 
+#: Blocks of the queue that are listed.
+_MOST_LISTED = 12
+
 
 def print_story(document: Mapping[str, Any], console: Console) -> None:
     """Print which blocks each request has and found, and what every step did."""
@@ -45,7 +48,8 @@ def _requests(document: Mapping[str, Any]) -> Table:
     rows = document["requests"]
     keys = [name for name in ("lora", "cache_salt") if any(row[name] for row in rows)]
     below = ["host"] * any(row["tier_hit_tokens"] for row in rows)
-    table = _table("request", *keys, escape("[found] computed › answer"), "hit", *below)
+    legend = " ".join(["[found]", *("{host}" for _tier in below), "computed › answer"])
+    table = _table("request", *keys, escape(legend), "hit", *below)
     for row in rows:
         hit = f"{count(row['hit_tokens'])} of {count(row['input_len'])}"
         table.add_row(
@@ -59,21 +63,34 @@ def _requests(document: Mapping[str, Any]) -> Table:
 
 
 def _blocks(row: Mapping[str, Any], block_size: int) -> str:
-    """`[1:abcd] 2:efgh i›j`: the first tokens were found, the last is the answer."""
+    """`[1:abcd] {2:efgh} 3:ijkl m›n`: found, found in the host's memory, computed, the answer."""
     numbers = [block["block"] for block in row["blocks"]]
-    tokens, found, prompt = row["tokens"], row["hit_tokens"] or 0, row["input_len"]
-    shown = ["["] if found else []
-    for place, token in enumerate(tokens):
-        if place == found and found:
-            shown.append("]")
-        if place and numbers and place % block_size == 0:
+    before = _signs(row)
+    shown = []
+    for place, token in enumerate(row["tokens"]):
+        closing, opening = before.get(place, ("", ""))
+        starts_block = place % block_size == 0
+        shown.append(closing)
+        if place and numbers and starts_block:
             shown.append(" ")
-        if place == prompt:
-            shown.append(_ANSWER)
-        if place % block_size == 0 and place // block_size < len(numbers):
+        shown.append(opening)
+        if starts_block and place // block_size < len(numbers):
             shown.append(f"{numbers[place // block_size]}:")
         shown.append(token)
     return "".join(shown)
+
+
+def _signs(row: Mapping[str, Any]) -> dict[int, tuple[str, str]]:
+    """What stands before the token at a place: signs that close, and signs that open."""
+    found = row["hit_tokens"] or 0
+    known = found + row["tier_hit_tokens"]
+    signs: dict[int, tuple[str, str]] = {}
+    for start, end, pair in ((0, found, "[]"), (found, known, "{}")):
+        if start < end:
+            signs[start] = (signs.get(start, ("", ""))[0], pair[0])
+            signs[end] = (pair[1], "")
+    closing, _opening = signs.get(row["input_len"], ("", ""))
+    return signs | {row["input_len"]: (closing, _ANSWER)}
 
 
 def _steps(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -134,4 +151,7 @@ def _endings(document: Mapping[str, Any]) -> Iterator[str]:
     if cache is not None and cache["queue"]:
         blank = cache["blank_blocks"]
         first = "" if not blank else f"{plural(blank, 'empty block')}, then "
-        yield f"next to be overwritten: {first}{_listed(cache['queue'])}"
+        queue = cache["queue"]
+        more = len(queue) - _MOST_LISTED
+        others = f" and {count(more)} more" if more > 0 else ""
+        yield f"next to be overwritten: {first}{_listed(queue[:_MOST_LISTED])}{others}"

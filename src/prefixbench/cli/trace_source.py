@@ -25,7 +25,7 @@ _OPTIONS = (
     click.option(
         "--block-size",
         type=click.IntRange(1),
-        help="Tokens a block of the trace stands for; the format's own by default.",
+        help="Tokens in a block; what the file or its format says by default.",
     ),
     click.option(
         "--tokenizer",
