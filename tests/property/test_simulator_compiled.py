@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefixbench.simulator import compiled
-from prefixbench.simulator.compiled import ChainColumns, compiled_hits, compiled_steps
+from prefixbench.simulator.compiled import (
+    ChainColumns,
+    compiled_depths,
+    compiled_hits,
+    compiled_steps,
+)
 from prefixbench.simulator.stack_distance import (
     CapacityCurve,
     ChainRequest,
     lru_curve,
+    lru_depths,
     lru_hits,
 )
 
@@ -48,6 +56,15 @@ def check_hits(requests: list[ChainRequest], capacity: int) -> None:
     assert all(type(hits) is int for hits in found)
 
 
+def check_depths(requests: list[ChainRequest], waiting: list[int], capacity: int) -> None:
+    stored_before = list(accumulate((max(row - wait, 0) for row, wait in enumerate(waiting)), max))[
+        : len(requests)
+    ]
+    expected = list(lru_depths(requests, stored_before, capacity))
+    found = compiled_depths(ChainColumns.of(requests), np.array(stored_before), capacity)
+    assert found.tolist() == expected
+
+
 def check_curve(requests: list[ChainRequest]) -> None:
     found, readable = curve_of(requests), lru_curve(requests)
     assert found.tally() == readable.tally()
@@ -57,6 +74,11 @@ def check_curve(requests: list[ChainRequest]) -> None:
 
 def test_hits_at_a_capacity() -> None:
     settings(deadline=None)(given(REQUESTS, st.integers(1, 60))(check_hits))()
+
+
+def test_depths_with_requests_in_flight() -> None:
+    waiting = st.lists(st.integers(0, 9), min_size=40, max_size=40)
+    settings(deadline=None)(given(REQUESTS, waiting, st.integers(0, 60))(check_depths))()
 
 
 def test_hits_at_every_capacity() -> None:

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from cache_oracles import LruBlocks
 from planning_samples import BLOCK, configuration, frames, orders, routings
 from prefixbench.core.errors import ConfigError
-from prefixbench.workload.planner import Plan, plan_workload
+from prefixbench.core.progress import telling
+from prefixbench.simulator import compiled
+from prefixbench.workload.planner import Plan, plan_setting, plan_workload
+from prefixbench.workload.setting import Setting
 from prefixbench.workload.validate import validation_report
 
 
@@ -113,6 +116,43 @@ def test_a_target_is_met_to_the_block_at_the_planned_capacity(plan: Plan) -> Non
         assert abs(plan.hit_blocks - plan.targets.total) <= largest_step
     else:
         assert plan.hit_blocks in (plan.range.most, plan.range.least)
+
+
+@settings(max_examples=60, deadline=None)
+@given(limited_plans())
+def test_compiled_caches_give_the_same_plan(plan: Plan) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefixbench.workload.capacity.is_worth_compiling", lambda _requests: True)
+        patch.setattr(compiled, "_compiled", lambda loop: loop)
+        other = plan_setting(
+            Setting(
+                config=plan.config,
+                workload=plan.workload,
+                geometry=plan.geometry,
+                targets=plan.targets,
+            )
+        )
+        assert (other.prefix_blocks == plan.prefix_blocks).all()
+        assert (other.order == plan.order).all()
+        assert (other.depths.before == plan.depths.before).all()
+
+
+def test_slow_walks_are_announced_and_tell_how_far_they_are(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(compiled, "WORTH_COMPILING", 100)
+    monkeypatch.setattr(compiled, "find_spec", lambda _name: None)
+    heard = []
+    with telling(lambda *word: heard.append(word)):
+        plan_workload(configuration(planning={"capacity_blocks": 9}, target={"hit_ratio": 0.1}), 4)
+    assert set(heard) == {("simulating_caches", 0, 20), ("simulating_caches", 20, 20)}
+    (line,) = caplog.messages
+    assert "prefixbench[fast]" in line
+    monkeypatch.setattr(compiled, "find_spec", lambda name: name)
+    monkeypatch.setattr(compiled, "_compiled", lambda loop: loop)
+    caplog.clear()
+    plan_workload(configuration(planning={"capacity_blocks": 9}, target={"hit_ratio": 0.1}), 4)
+    assert not caplog.messages
 
 
 @settings(max_examples=120, deadline=None)

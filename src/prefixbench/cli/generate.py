@@ -53,19 +53,21 @@ def command(
     **given: Any,
 ) -> None:
     """Write a data set that provably has its target hit ratio."""
+    from prefixbench.cli.progress import planning_progress
     from prefixbench.pipeline import generate_prefix_cache_dataset
 
     request = read_request(output, **given)
-    result = generate_prefix_cache_dataset(
-        request.config,
-        server=request.server,
-        output_dir=folder,
-        corpus=corpus,
-        workers=workers,
-        resume=resume,
-        overwrite=overwrite,
-        verify=verify,
-    )
+    with planning_progress(output):
+        result = generate_prefix_cache_dataset(
+            request.config,
+            server=request.server,
+            output_dir=folder,
+            corpus=corpus,
+            workers=workers,
+            resume=resume,
+            overwrite=overwrite,
+            verify=verify,
+        )
     output.show(_document(result), lambda console: print_generation(result, console))
 
 

@@ -17,10 +17,12 @@ from prefixbench.core.errors import Stage
 def command(output: Output, **given: Any) -> int:
     """Lengths, groups, reachability and the exact plan, without texts."""
     from prefixbench.cli.plan_page import print_plan
+    from prefixbench.cli.progress import planning_progress
     from prefixbench.pipeline import plan_prefix_cache_dataset
 
     request = read_request(output, **given)
-    planned = plan_prefix_cache_dataset(request.config, server=request.server)
+    with planning_progress(output):
+        planned = plan_prefix_cache_dataset(request.config, server=request.server)
     document = planned.to_json()
     output.show(document, lambda console: print_plan(document, console))
     if planned.failure is None:

@@ -23,10 +23,17 @@ if TYPE_CHECKING:
 WORTH_COMPILING = 300_000
 
 _NO_RUN = -1
+#: Deeper than any chain; sums with a number of blocks still fit 64 bits.
+_FAR = 1 << 62
 
 
 def is_worth_compiling(requests: int) -> bool:
     return requests >= WORTH_COMPILING and find_spec("numba") is not None
+
+
+def lacks_compiler(requests: int) -> bool:
+    """Whether so many requests would be walked in compiled code, were numba installed."""
+    return requests >= WORTH_COMPILING and find_spec("numba") is None
 
 
 class ChainColumns(NamedTuple):
@@ -51,11 +58,24 @@ def compiled_hits(columns: ChainColumns, capacity_blocks: int) -> list[int]:
     """As `stack_distance.lru_hits`."""
     import numpy as np
 
-    count = len(columns.group)
-    hits = np.zeros(count, np.int64)
-    _compiled(_find_hits)(*columns, *_no_runs(columns), capacity_blocks, hits)
-    found: list[int] = hits.tolist()
+    one_after_the_other = np.arange(len(columns.group))
+    depths = compiled_depths(columns, one_after_the_other, capacity_blocks)
+    found: list[int] = np.minimum(columns.shared, depths).tolist()
     return found
+
+
+def compiled_depths(columns: ChainColumns, stored_before: Any, capacity_blocks: int) -> Any:
+    """As `stack_distance.lru_depths`; an array, of which `stored_before` is one too."""
+    import numpy as np
+
+    count = len(columns.group)
+    live, begins, depths = np.zeros(count, np.int64), np.zeros(count, np.int64), columns.shared * 0
+    top, below = _no_runs(columns)
+    deepest = np.zeros(len(top), np.int64)
+    _compiled(_find_depths)(
+        *columns, stored_before, capacity_blocks, top, below, begins, live, deepest, depths
+    )
+    return depths
 
 
 def compiled_steps(columns: ChainColumns) -> dict[int, int]:
@@ -90,32 +110,53 @@ def _compiled(loop: Any) -> Any:
     return njit(cache=True)(loop)
 
 
-def _find_hits(
-    group: Any, shared: Any, own: Any, top: Any, below: Any, capacity: int, hits: Any
+def _find_depths(
+    group: Any,
+    shared: Any,
+    own: Any,
+    stored_before: Any,
+    capacity: int,
+    top: Any,
+    below: Any,
+    begins: Any,
+    live: Any,
+    deepest: Any,
+    depths: Any,
 ) -> None:
-    live = own * 0  # blocks that each request touched last and that are still there
-    used = oldest = 0
-    for row in range(len(group)):
-        depth, begin, run = shared[row], 0, top[group[row]]
-        while run >= 0 and begin < depth:
-            end = min(shared[run], depth)
-            found = min(end - begin, live[run])
-            live[run] -= found
-            hits[row] += found
-            begin = end
-            if shared[run] > depth:
-                break
-            run = below[run]
-        if depth:
-            below[row], top[group[row]] = run, row
-        live[row] = depth + own[row]
-        used += live[row] - hits[row]
-        while used > capacity:
-            taken = min(live[oldest], used - capacity)
-            live[oldest] -= taken
-            used -= taken
-            if not live[oldest]:
-                oldest += 1
+    """Fill in `depths`; `live` are the blocks that each row touched last and that are still there,
+    `begins` where its run begins (`_FAR` where it has none), `deepest` each group's cached depth.
+    """
+    stored = used = oldest = 0
+    for row in range(len(depths)):
+        while stored < stored_before[row]:
+            reach, begin, run = shared[stored], 0, top[group[stored]]
+            used += reach + own[stored] - min(reach, deepest[group[stored]])
+            while run >= 0 and begin < reach:
+                end = min(shared[run], reach)
+                live[run] -= min(end - begin, live[run])
+                begin = end
+                if shared[run] > reach:
+                    begins[run] = reach
+                    break
+                begins[run] = _FAR
+                run = below[run]
+            if reach:
+                below[stored], top[group[stored]] = run, stored
+                deepest[group[stored]] = max(reach, deepest[group[stored]])
+            else:
+                begins[stored] = _FAR
+            live[stored] = reach + own[stored]
+            while used > capacity:
+                taken = min(live[oldest], used - capacity)
+                live[oldest] -= taken
+                used -= taken
+                # Own blocks go first, then the deep end of the run.
+                left = begins[oldest] + live[oldest]
+                deepest[group[oldest]] = min(left, deepest[group[oldest]])
+                if not live[oldest]:
+                    oldest += 1
+            stored += 1
+        depths[row] = deepest[group[row]]
 
 
 def _find_stretches(

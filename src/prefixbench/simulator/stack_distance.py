@@ -138,6 +138,23 @@ def lru_hits(requests: Iterable[ChainRequest], capacity_blocks: int) -> list[int
     return [cache.serve(request) for request in requests]
 
 
+def lru_depths(
+    requests: Sequence[ChainRequest], stored_before: Iterable[int], capacity_blocks: int
+) -> Iterator[int]:
+    """Blocks of each request's chain that are cached when it is looked up.
+
+    `stored_before` says for each request how many of the requests, from the first one on, are
+    stored by then: never fewer than for the request before it, never itself.
+    """
+    cache = LruChains(capacity_blocks)
+    stored = 0
+    for request, count in zip(requests, stored_before, strict=True):
+        while stored < count:
+            cache.serve(requests[stored])
+            stored += 1
+        yield cache.depth(request.group)
+
+
 @dataclass(frozen=True, slots=True)
 class CapacityCurve:
     """Hit blocks at every capacity; between two of its corners they grow evenly.

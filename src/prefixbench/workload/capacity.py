@@ -12,22 +12,34 @@ recent ones: they take c blocks off the capacity and are found by all but the fi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
+from itertools import islice
 
 import numpy as np
 
+from prefixbench.core.progress import advanced
+from prefixbench.simulator.compiled import (
+    ChainColumns,
+    compiled_depths,
+    is_worth_compiling,
+    lacks_compiler,
+)
 from prefixbench.simulator.stack_distance import (
     CapacityCurve,
     ChainRequest,
-    LruChains,
     lru_curve,
+    lru_depths,
 )
 from prefixbench.workload.columns import IntArray, sorted_by
 
-_LookUp = Callable[[LruChains, IntArray, list[ChainRequest]], list[int]]
+#: Walks that a plan takes, about.
+_WALKS = 6
+#: Plans whose depths are kept.
+_REMEMBERED = 4
+#: Requests walked between two words on how far it is.
+_TOLD_EVERY = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,46 +79,52 @@ class LruCaches:
     warmed: bool
     lag: int = 1
     waited_for: int = 0
+    _walked: dict[bytes, IntArray] = field(default_factory=dict, init=False, repr=False)
 
     def hits_each(self, prefixes: IntArray) -> IntArray:
         """Blocks each request finds cached."""
-        if self.lag == 1:
-            return self._found(prefixes, _served)
         hits: IntArray = np.minimum(prefixes, self.depths(prefixes))
         return hits
 
     def depths(self, prefixes: IntArray) -> IntArray:
-        """Cached depth before each request, in blocks."""
-        return self._found(prefixes, self._looked_up)
+        """Cached depth before each request, in blocks, the visible head included."""
+        # A search, its range and its report ask for the same few plans again and again.
+        plan = blake2b(prefixes.astype(np.int64).tobytes()).digest()
+        if plan not in self._walked:
+            while len(self._walked) >= _REMEMBERED:
+                self._walked.pop(next(iter(self._walked)))
+            self._walked[plan] = self._depths(prefixes)
+        return self._walked[plan]
+
+    def _depths(self, prefixes: IntArray) -> IntArray:
+        depths = np.empty(len(prefixes), np.int64)
+        visible_head = min(self.head_blocks, self.capacity_blocks)
+        beyond_head = max(self.capacity_blocks - self.head_blocks, 0)
+        for places in self.stored.by_cache:
+            chain = self._chain(places, prefixes[places])
+            warm_ups = self._warm_ups(chain)
+            horizon = self._horizon(places)
+            stored = len(warm_ups.group) + np.searchsorted(places, horizon, side="right")
+            stored_before = np.concatenate((np.arange(len(warm_ups.group)), stored))
+            found = _walk(_joined(warm_ups, chain), stored_before, beyond_head)
+            opened = self.warmed | (horizon >= places[0])
+            own = found[len(warm_ups.group) :]
+            depths[places] = np.where(opened, visible_head + own, 0)
+        return depths
 
     def curves(self, prefixes: IntArray) -> list[CapacityCurve]:
         """Hits of each cache's requests, without the head, at every capacity beyond the head.
 
         One request after the other, whatever the lag.
         """
-        chains = [self.chain(places, prefixes[places]) for places in self.stored.by_cache]
-        return [lru_curve([*self._warm_ups(chain), *chain]) for chain in chains]
+        chains = (self._chain(places, prefixes[places]) for places in self.stored.by_cache)
+        return [lru_curve(_requests(_joined(self._warm_ups(chain), chain))) for chain in chains]
 
-    def _found(self, prefixes: IntArray, look_up: _LookUp) -> IntArray:
-        """What a look-up finds for each request, the visible head included."""
-        found = np.empty(len(prefixes), np.int64)
-        visible_head = min(self.head_blocks, self.capacity_blocks)
-        for places in self.stored.by_cache:
-            requests = self.chain(places, prefixes[places])
-            cache = LruChains(max(self.capacity_blocks - self.head_blocks, 0))
-            for warm_up in self._warm_ups(requests):
-                cache.serve(warm_up)
-            beyond_head = np.array(look_up(cache, places, requests), np.int64)
-            opened = self.warmed | (self._horizon(places) >= places[0])
-            found[places] = np.where(opened, visible_head + beyond_head, 0)
-        return found
-
-    def chain(self, places: IntArray, prefixes: IntArray) -> list[ChainRequest]:
+    def _chain(self, places: IntArray, prefixes: IntArray) -> ChainColumns:
         """The requests at these places without the head, which is not the group's own."""
-        shared = prefixes - self.head_blocks
-        own = self.stored.blocks[places] - prefixes
+        shared, own = prefixes - self.head_blocks, self.stored.blocks[places] - prefixes
         columns = (self.stored.group[places], shared, own)
-        return list(map(ChainRequest, *(column.tolist() for column in columns)))
+        return ChainColumns(*(column.astype(np.int64) for column in columns))
 
     def _horizon(self, places: IntArray) -> IntArray:
         """The last place each place sees."""
@@ -115,36 +133,42 @@ class LruCaches:
         horizon: IntArray = np.where(waits, np.maximum(seen, self.waited_for - 1), seen)
         return horizon
 
-    def _looked_up(
-        self, cache: LruChains, places: IntArray, requests: list[ChainRequest]
-    ) -> list[int]:
-        """The cached depth of each request's group when it is looked up."""
-        waiting: deque[tuple[int, ChainRequest]] = deque()
-        depths = []
-        columns = (places.tolist(), self._horizon(places).tolist(), requests)
-        for place, horizon, request in zip(*columns, strict=True):
-            while waiting and waiting[0][0] <= horizon:
-                cache.serve(waiting.popleft()[1])
-            depths.append(cache.depth(request.group))
-            waiting.append((place, request))
-        return depths
-
-    def _warm_ups(self, requests: list[ChainRequest]) -> list[ChainRequest]:
+    def _warm_ups(self, chain: ChainColumns) -> ChainColumns:
         """Each group's longest prefix, in the order of sending; none from a cold start."""
-        if not self.warmed:
-            return []
-        longest: dict[int, int] = {}
-        for place, request in enumerate(requests):
-            best = longest.setdefault(request.group, place)
-            if request.shared > requests[best].shared:
-                longest[request.group] = place
-        chosen = [requests[place] for place in sorted(longest.values())]
-        return [ChainRequest(request.group, request.shared, 0) for request in chosen]
+        group, shared = chain.group, chain.shared
+        longest = np.zeros(int(group.max(initial=0)) + 1, np.int64)
+        np.maximum.at(longest, group, shared)
+        candidates = np.flatnonzero(shared == longest[group])
+        _, first = np.unique(group[candidates], return_index=True)
+        rows = np.sort(candidates[first]) if self.warmed else candidates[:0]
+        return ChainColumns(group=group[rows], shared=shared[rows], own=0 * shared[rows])
 
 
-def _served(cache: LruChains, _: IntArray, requests: list[ChainRequest]) -> list[int]:
-    """Blocks each request finds when the ones before it are stored already."""
-    return list(map(cache.serve, requests))
+def is_slow_to_plan(requests: int) -> bool:
+    """Whether plans of so many requests would walk their caches faster with the `fast` extra."""
+    return lacks_compiler(_WALKS * requests)
+
+
+def _walk(chain: ChainColumns, stored_before: IntArray, capacity_blocks: int) -> IntArray:
+    """The cached depth of each request's group when it is looked up."""
+    if is_worth_compiling(_WALKS * len(stored_before)):
+        depths: IntArray = compiled_depths(chain, stored_before, capacity_blocks)
+        return depths
+    walk = lru_depths(_requests(chain), stored_before.tolist(), capacity_blocks)
+    found: list[int] = []
+    advanced("simulating_caches", 0, len(stored_before))
+    while len(found) < len(stored_before):
+        found += islice(walk, _TOLD_EVERY)
+        advanced("simulating_caches", len(found), len(stored_before))
+    return np.array(found, np.int64)
+
+
+def _joined(first: ChainColumns, second: ChainColumns) -> ChainColumns:
+    return ChainColumns(*map(np.concatenate, zip(first, second, strict=True)))
+
+
+def _requests(chain: ChainColumns) -> list[ChainRequest]:
+    return list(map(ChainRequest, *(column.tolist() for column in chain)))
 
 
 @dataclass(frozen=True, kw_only=True)

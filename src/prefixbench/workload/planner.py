@@ -19,7 +19,7 @@ from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.planning import PlanProfile
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.core.log import event
-from prefixbench.workload.capacity import HitsByCapacity
+from prefixbench.workload.capacity import HitsByCapacity, is_slow_to_plan
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lag import REPORTED_LAGS, Depths, LagModel, depths_of
 from prefixbench.workload.prefixes import group_budgets, plan_prefixes
@@ -121,18 +121,21 @@ def plan_workload(
     config: PrefixCacheDatasetConfig, block_size: int, frame: Frame | None = None
 ) -> Plan:
     """Plan a configuration; an unreachable target gives the nearest plan, `reachable` False."""
-    return plan_setting(set_up(config, block_size, frame))
+    setting = set_up(config, block_size, frame)
+    requests = setting.workload.request_count
+    if setting.lru is not None and is_slow_to_plan(requests):
+        event(
+            log,
+            "plan.simulating_caches_slowly",
+            level=logging.WARNING,
+            requests=requests,
+            hint="pip install 'prefixbench[fast]' finds the same plan several times as fast",
+        )
+    return plan_setting(setting)
 
 
 def plan_setting(setting: Setting) -> Plan:
     """As `plan_workload`, for requests that are there already."""
-    if setting.lru is not None:
-        event(
-            log,
-            "plan.simulating_caches",
-            requests=setting.workload.request_count,
-            capacity_blocks=setting.config.planning.capacity_blocks,
-        )
     steps = 0
     for _ in range(_MOST_ROUNDS):
         shaped = profiled(setting)
