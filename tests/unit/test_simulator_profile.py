@@ -50,8 +50,8 @@ def test_every_value_of_a_row_has_a_source(row) -> None:
     ("name", "freed", "counting", "whole_prompt", "sparse", "lookahead"),
     [
         ("vllm-0.9", "BACK", "LOOK_UP", False, False, "DROP_BLOCK"),
-        ("vllm-0.19", "BACK", "LOOK_UP", False, False, "DROP_BLOCK"),
-        ("vllm-0.20", "BACK", "LOOK_UP", True, False, "DROP_BLOCK"),
+        ("vllm-0.18", "BACK", "LOOK_UP", False, False, "DROP_BLOCK"),
+        ("vllm-0.19", "BACK", "LOOK_UP", True, False, "DROP_BLOCK"),
         ("vllm-0.23", "BACK", "LOOK_UP", True, False, "DROP_BLOCK"),
         ("vllm-0.24", "FRONT", "LOOK_UP", True, False, "DROP_BLOCK"),
         ("vllm-0.26", "FRONT", "LOOK_UP", True, False, "DROP_BLOCK"),

@@ -95,6 +95,13 @@ class Readmission(StrEnum):
     NOT_COUNTED = "not counted"
 
 
+class SelfPreemption(StrEnum):
+    """What follows when a running request has to give up its own blocks (priority policy)."""
+
+    ENDS_PASS = "no other running request is scheduled"
+    PASSED_OVER = "those after it are scheduled"
+
+
 class Lookahead(StrEnum):
     """How speculative decoding (EAGLE, MTP) changes a match."""
 
@@ -169,6 +176,8 @@ class EngineProfile:
     readmission: Readmission = Readmission.HIDDEN
     reserve_whole_prompt: bool = True
     mixed_steps: bool = True
+    lone_ignores_threshold: bool = False
+    self_preemption: SelfPreemption = SelfPreemption.ENDS_PASS
     sparse_retention: bool = False
     lookahead: Lookahead = Lookahead.NONE
     scope: CacheScope = CacheScope.DP_LOCAL

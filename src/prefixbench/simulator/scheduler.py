@@ -5,7 +5,8 @@ One step:
 
 1. Running requests, in order: each gets what it lacks, capped by the chunk limit and by what is
    left of the budget. When blocks are short, running requests are preempted from the end (under
-   the priority policy: the least important one) until the current one fits or is itself preempted.
+   the priority policy: the least important one) until the current one fits or is itself preempted;
+   up to 0.32 the latter ends the pass.
 2. If nothing was preempted, waiting requests are admitted in order, and admission stops at the
    first that does not fit: its hit is looked up, its blocks are held, new ones are taken.
 3. Every full block that the step will compute is published at once, before it is computed.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.request import LiveRequest
-from prefixbench.simulator.rules import PublishPoint
+from prefixbench.simulator.rules import PublishPoint, SelfPreemption
 from prefixbench.simulator.stepping import StepPlan
 from prefixbench.simulator.waiting import Policy
 
@@ -27,6 +28,10 @@ class MixedScheduler(PagedScheduler):
 
     _budget = 0
     _chunk_limit = 0
+
+    @property
+    def _stops_at_self_preemption(self) -> bool:
+        return self._profile.self_preemption is SelfPreemption.ENDS_PASS
 
     def schedule(self) -> StepPlan:
         plan = StepPlan()
@@ -55,10 +60,11 @@ class MixedScheduler(PagedScheduler):
             self._settle(live)
 
     def _longest_chunk(self) -> int:
-        """The long-prefill threshold; a request that is alone in the engine ignores it."""
+        """The long-prefill threshold; from 0.31 on a request that is alone ignores it."""
         alone = len(self.running) + len(self.waiting) == 1
+        is_exempt = alone and self._profile.lone_ignores_threshold
         threshold = self.options.long_prefill_token_threshold
-        return threshold if threshold and not alone else self.options.max_num_batched_tokens
+        return threshold if threshold and not is_exempt else self.options.max_num_batched_tokens
 
     def _schedule_running(self, plan: StepPlan) -> None:
         running, lives, scheduled = self.running, plan.lives, plan.scheduled
@@ -70,10 +76,14 @@ class MixedScheduler(PagedScheduler):
                 tokens = min(tokens, self._chunk_limit, self._budget)
             end = live.computed_len + tokens
             if end > live.settled_len and not self._grow(live, end):
-                if not self._make_room(live, end, plan):
-                    return
+                earlier = running[:index]
+                has_room = self._make_room(live, end, plan)
                 # A victim may have stood before this request.
-                index = running.index(live)
+                index = sum(each in running for each in earlier)
+                if not has_room:
+                    if self._stops_at_self_preemption:
+                        return
+                    continue
             lives.append(live)
             scheduled[live.request_id] = tokens
             self._budget -= tokens

@@ -2,8 +2,9 @@
 
 Words of the notes: *executed* means the engine's own scheduler, cache or server was run and
 observed; *read* means read in its source; *documented* and *unverified* mean what they say.
-Boundaries between rows were checked on every release in between: free order 0.23/0.24, counting
-0.26/0.27, sparse retention 0.28/0.29, EAGLE 0.32/0.33.
+Boundaries between rows were checked on every release in between: whole-prompt reserve 0.18/0.19,
+free order 0.23/0.24, counting 0.26/0.27, sparse retention 0.28/0.29, lone long prefills 0.30/0.31,
+EAGLE and self-preemption 0.32/0.33.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from prefixbench.simulator.rules import (
     Lookahead,
     PublishPoint,
     Readmission,
+    SelfPreemption,
     TierRules,
     next_row,
     profile_row,
@@ -32,8 +34,12 @@ _VLLM_0_9 = profile_row(
         "duplicates": "the map keeps all copies in order of publishing, executed in 0.32",
         "counting": "added at every admission attempt, executed in 0.26",
         "readmission": "kept apart from 0.11.2 on only, read",
-        "reserve_whole_prompt": "scheduler_reserve_full_isl exists from about 0.20 on, read",
+        "reserve_whole_prompt": "scheduler_reserve_full_isl exists from 0.19 on, read",
         "mixed_steps": "one token budget for prefill and decode, executed in 0.18 to 0.33",
+        "lone_ignores_threshold": "long_prefill_token_threshold cuts every prompt, executed in "
+        "0.18 to 0.30",
+        "self_preemption": "a running request that is its own victim ends the pass, executed in "
+        "0.18 to 0.32",
         "sparse_retention": "VLLM_PREFIX_CACHE_RETENTION_INTERVAL was unset by default, read",
         "lookahead": "EAGLE drops the last matched block, executed in 0.32",
         "scope": "a pool for each DP rank, read",
@@ -57,18 +63,18 @@ _VLLM_0_12 = next_row(
     _VLLM_0_9,
     {"readmission": "preempted_queries and _hits are kept apart and not exported, executed 0.26"},
     name="vllm-0.12",
-    versions="0.11.2-0.19",
+    versions="0.11.2-0.18",
     readmission=Readmission.HIDDEN,
 )
-_VLLM_0_20 = next_row(
+_VLLM_0_19 = next_row(
     _VLLM_0_12,
-    {"reserve_whole_prompt": "scheduler_reserve_full_isl is on by default, read; executed 0.32"},
-    name="vllm-0.20",
-    versions="0.20-0.23",
+    {"reserve_whole_prompt": "scheduler_reserve_full_isl is on by default, executed 0.19 to 0.33"},
+    name="vllm-0.19",
+    versions="0.19-0.23",
     reserve_whole_prompt=True,
 )
 _VLLM_0_24 = next_row(
-    _VLLM_0_20,
+    _VLLM_0_19,
     {"keyless_freed": "freed blocks without a key are put before all others, executed in 0.24"},
     name="vllm-0.24",
     versions="0.24-0.26",
@@ -88,19 +94,33 @@ _VLLM_0_29 = next_row(
         "twice (prefix_cache_retention_interval 0), executed in 0.33"
     },
     name="vllm-0.29",
-    versions="0.29-0.31",
+    versions="0.29-0.30",
     sparse_retention=True,
 )
-_VLLM_0_32 = next_row(_VLLM_0_29, {}, name="vllm-0.32", versions="0.32")
+_VLLM_0_31 = next_row(
+    _VLLM_0_29,
+    {
+        "lone_ignores_threshold": "long_prefill_token_threshold cuts no prompt that is alone, "
+        "executed in 0.31 to 0.33"
+    },
+    name="vllm-0.31",
+    versions="0.31",
+    lone_ignores_threshold=True,
+)
+_VLLM_0_32 = next_row(_VLLM_0_31, {}, name="vllm-0.32", versions="0.32")
 _VLLM_0_33 = next_row(
     _VLLM_0_32,
-    {"lookahead": "without a KV connector a key includes the next token, executed in 0.33"},
+    {
+        "lookahead": "without a KV connector a key includes the next token, executed in 0.33",
+        "self_preemption": "the running requests after it are scheduled, executed in 0.33",
+    },
     name="vllm-0.33",
     versions="0.33",
+    self_preemption=SelfPreemption.PASSED_OVER,
     lookahead=Lookahead.NEXT_TOKEN_KEY,
 )
 _ASCEND_0_23 = next_row(
-    _VLLM_0_20,
+    _VLLM_0_19,
     {
         "block_size": "128, forced with prefix caching or chunked prefill "
         "(utils.refresh_block_size), read in 0.23",
@@ -132,7 +152,8 @@ _LMCACHE = next_row(
 
 #: In order of versions.
 VLLM_ROWS = (
-    _VLLM_0_9, _VLLM_0_12, _VLLM_0_20, _VLLM_0_24, _VLLM_0_27, _VLLM_0_29, _VLLM_0_32, _VLLM_0_33,
+    _VLLM_0_9, _VLLM_0_12, _VLLM_0_19, _VLLM_0_24, _VLLM_0_27, _VLLM_0_29, _VLLM_0_31, _VLLM_0_32,
+    _VLLM_0_33,
 )  # fmt: skip
 ASCEND_ROWS = (_ASCEND_0_23,)
 TIERED_ROWS = (_LMCACHE,)
