@@ -98,7 +98,7 @@ class Tokenizer:
 
     @cached_property
     def _engine(self) -> Engine:
-        engine = Engine.from_str(self.define().decode())
+        engine = Engine.from_buffer(self.define())
         engine.no_truncation()
         engine.no_padding()
         return engine

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from prefixbench.core.errors import (
     ErrorContext,
@@ -22,6 +22,7 @@ from prefixbench.core.errors import (
     StorageError,
 )
 from prefixbench.core.version import FORMAT_VERSION, __version__
+from prefixbench.dataset.appended_file import AppendedFile
 from prefixbench.dataset.layout import DATA, MANIFEST, METADATA, REPORT, document
 from prefixbench.dataset.manifest import DatasetManifest
 
@@ -41,21 +42,18 @@ class _HashedFile:
     """An open file that knows its size and SHA-256; bytes already on disk are read back once."""
 
     def __init__(self, path: Path, keep_bytes: int) -> None:
-        path.touch()
-        self._digest = hashlib.sha256()
-        self._stream: BinaryIO = path.open("r+b")
-        self._stream.truncate(keep_bytes)
-        for piece in iter(lambda: self._stream.read(1 << 20), b""):
-            self._digest.update(piece)
+        self._file = AppendedFile(path, keep_bytes)
+        with path.open("rb") as kept:
+            self._digest = hashlib.file_digest(kept, "sha256")
         self.size = keep_bytes
 
     def write(self, data: bytes) -> None:
-        self._stream.write(data)
+        self._file.write(data)
         self._digest.update(data)
         self.size += len(data)
 
     def close(self) -> dict[str, Any]:
-        self._stream.close()
+        self._file.close()
         return {"bytes": self.size, "sha256": self._digest.hexdigest()}
 
 
