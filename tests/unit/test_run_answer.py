@@ -175,3 +175,28 @@ def test_json_that_is_no_answer_is_malformed(body: bytes) -> None:
     answer = Answer()
     answer.read_whole(body)
     assert answer.malformed
+
+
+def test_what_an_answer_says_is_kept_for_the_turn_behind_it() -> None:
+    first = event(choices=[{"text": "one", "token_ids": [5], "prompt_token_ids": [1, 2]}])
+    half = event(choices=[{"text": "", "token_ids": [6]}])
+    answer = read(first, half, piece(" two", "length"), USAGE, DONE)
+    assert "".join(answer.pieces) == "one two"
+    assert answer.token_ids == [5, 6]
+
+
+def test_an_answer_in_one_piece_is_kept_too() -> None:
+    answer = Answer()
+    answer.read_whole(json.dumps({"choices": [{"text": "one", "token_ids": [5]}]}).encode())
+    assert (answer.pieces, answer.token_ids) == (["one"], [5])
+
+
+@pytest.mark.parametrize(
+    "choice", [5, {"text": 5}, {"text": "a", "token_ids": 5}, {"text": "a", "token_ids": ["a"]}]
+)
+def test_what_is_of_another_form_says_nothing(choice: Any) -> None:
+    whole = Answer()
+    whole.read_whole(json.dumps({"choices": [choice]}).encode())
+    assert whole.token_ids == []
+    streamed = read(event(choices=[choice]), DONE)
+    assert all(isinstance(text, str) for text in streamed.pieces)

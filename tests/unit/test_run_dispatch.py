@@ -37,7 +37,7 @@ class Server:
         await self.answers[name].wait()
 
     async def first_token(self, name: str) -> list[str]:
-        self.sent[name].turn.first_token()
+        self.sent[name].ticket.first_token()
         return await self.seen()
 
     async def answer(self, name: str) -> list[str]:
@@ -102,6 +102,64 @@ async def test_a_failed_predecessor_holds_nobody_back() -> None:
     await server.seen()
     assert await server.answer("r0") == ["r0", "r1"]  # ended without a first token
     await server.answer("r1")
+    await task
+
+
+def turns(*sessions: str) -> list[PlannedRequest]:
+    """Requests of one group; those of one session go on from each other."""
+    latest: dict[str, str] = {}
+    rows = []
+    for number, session in enumerate(sessions):
+        metadata = {
+            "prefix_group_id": "a",
+            "session_id": session,
+            "history_request_id": latest.get(session),
+        }
+        latest[session] = f"r{number}"
+        has_later_turn = session in sessions[number + 1 :]
+        row = {"request_id": f"r{number}"}
+        rows.append(PlannedRequest(row=row, metadata=metadata, has_later_turn=has_later_turn))
+    return rows
+
+
+@pytest.mark.parametrize("gate", list(Gate))
+async def test_a_turn_waits_for_the_end_of_the_turn_before_it_whatever_the_gate(gate: Gate) -> None:
+    server = Server()
+    running = dispatcher(server.send, concurrency=4, gate=gate)
+    task = asyncio.create_task(running.run(turns("s", "s", "s")))
+    assert await server.seen() == ["r0"]
+    assert await server.first_token("r0") == ["r0"]
+    assert await server.answer("r0") == ["r0", "r1"]
+    assert await server.answer("r1") == ["r0", "r1", "r2"]
+    await server.answer("r2")
+    await task
+
+
+async def test_a_waiting_turn_keeps_its_slot_and_other_sessions_go_on_in_the_others() -> None:
+    server, clock = Server(), VirtualClock()
+    running = dispatcher(server.send, concurrency=2, clock=clock)
+    task = asyncio.create_task(running.run(turns("s", "s", "t", "t")))
+    assert await server.seen() == ["r0"]  # r1 waits in the other slot
+    clock.advance(50)
+    assert set(await server.answer("r0")) == {"r0", "r1", "r2"}
+    assert (server.sent["r1"].planned_ns, server.sent["r1"].ready_ns) == (0, 50)
+    for name in ("r1", "r2", "r3"):
+        await server.answer(name)
+    await task
+
+
+async def test_a_turn_of_an_open_loop_is_ready_when_the_turn_before_it_has_ended() -> None:
+    server, clock = Server(), VirtualClock()
+    running = dispatcher(
+        server.send, concurrency=None, arrival_ns=lambda index, _: index * 7, clock=clock
+    )
+    task = asyncio.create_task(running.run(turns("s", "t", "s")))
+    assert await server.seen() == ["r0", "r1"]
+    clock.advance(86)
+    assert await server.answer("r0") == ["r0", "r1", "r2"]
+    assert (server.sent["r2"].planned_ns, server.sent["r2"].ready_ns) == (14, 100)
+    for name in ("r1", "r2"):
+        await server.answer(name)
     await task
 
 

@@ -15,7 +15,7 @@ from prefixbench.run.observe import ClientReport, ClientVerdict
 from prefixbench.run.performance import PhaseLoad
 from prefixbench.run.planned import PlannedRequest
 from prefixbench.run.results import RequestResult, ResultContext, RowWriter
-from prefixbench.run.schedule import Gate, Phase, Turns
+from prefixbench.run.schedule import Gate, Phase, Tickets
 
 MS = 1_000_000
 PHASE = Phase(name="cold", round=1, isolated=True, warmed=False)
@@ -38,7 +38,7 @@ def result_of(
     )
     dispatch = Dispatch(
         request=request,
-        turn=Turns(Gate.NONE).take("g"),
+        ticket=Tickets(Gate.NONE).take(request),
         planned_ns=planned_ns,
         ready_ns=planned_ns,
     )
@@ -94,6 +94,7 @@ def test_latencies_are_those_of_answered_requests_alone() -> None:
         "succeeded": 2,
         "failed": 1,
         "timed_out": 1,
+        "not_sent": 0,
         "retried": 0,
     }
     assert row["success_rate"] == pytest.approx(2 / 3)

@@ -17,9 +17,10 @@ _DONE = b"[DONE]"
 
 
 class Status(StrEnum):
-    """How a request ended."""
+    """How a request ended; NOT_SENT: a turn whose session broke off before it."""
 
     OK = "ok"
+    NOT_SENT = "not_sent"
     HTTP_ERROR = "http_error"
     TIMEOUT = "timeout"
     DISCONNECTED = "disconnected"
@@ -29,8 +30,9 @@ class Status(StrEnum):
 class Answer:
     """What is known of one answer so far.
 
-    `gaps_ns` are the times between pieces with text. `error` is raw text of the server: it goes
-    through `safe_error` before it is kept.
+    `gaps_ns` are the times between pieces with text. `pieces` and `token_ids` are what a completion
+    says, for the turn behind it; no id came unless `return_token_ids` was asked for and is known.
+    `error` is raw text of the server: it goes through `safe_error` before it is kept.
     """
 
     __slots__ = (
@@ -46,7 +48,9 @@ class Answer:
         "last_token_ns",
         "malformed",
         "output_tokens",
+        "pieces",
         "prompt_tokens",
+        "token_ids",
     )
 
     def __init__(self, on_first_token: Callable[[], None] = lambda: None) -> None:
@@ -56,6 +60,8 @@ class Answer:
         self.first_token_ns: int | None = None
         self.last_token_ns: int | None = None
         self.gaps_ns: list[int] = []
+        self.pieces: list[str] = []
+        self.token_ids: list[int] = []
         self.prompt_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.output_tokens: int | None = None
@@ -88,9 +94,12 @@ class Answer:
         document = self._document(body)
         if document is None:
             return
-        self.finished = bool(document.get("choices"))
+        choices = document.get("choices")
+        self.finished = bool(choices)
         self.malformed = not self.finished
         self._usage(document.get("usage"))
+        for choice in choices or ():
+            self._said(choice)
 
     def _event(self, stamp_ns: int, data: bytes) -> None:
         if data == _DONE:
@@ -108,6 +117,7 @@ class Answer:
 
     def _choice(self, stamp_ns: int, choice: dict[str, Any]) -> None:
         self._has_choices = True
+        self._said(choice)
         ends = choice.get("finish_reason") is not None
         if _has_text(choice):
             if self.last_token_ns is not None:
@@ -117,6 +127,16 @@ class Answer:
             self.first_token_ns = stamp_ns
             self._on_first_token()
         self.finished = self.finished or ends
+
+    def _said(self, choice: Any) -> None:
+        """Take what a choice says; what is of another form says nothing."""
+        if not isinstance(choice, dict):
+            return
+        text, ids = choice.get("text"), choice.get("token_ids")
+        if text and isinstance(text, str):
+            self.pieces.append(text)
+        if isinstance(ids, list):
+            self.token_ids.extend(one for one in ids if type(one) is int)
 
     def _usage(self, usage: Any) -> None:
         """Take the counts; what is none, or cannot be, stays unknown."""

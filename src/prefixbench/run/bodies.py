@@ -16,6 +16,9 @@ import orjson
 
 from prefixbench.run.planned import PlannedRequest
 
+#: The field of a body that holds a prompt: `prompt` or `messages`.
+Prompt = dict[str, Any]
+
 #: `ignore_eos` (vLLM, SGLang, llama.cpp, MindIE) makes every answer as long as planned.
 SAMPLING: Mapping[str, Any] = {"temperature": 0, "ignore_eos": True}
 
@@ -35,12 +38,18 @@ class OpeningWord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyBuilder:
-    """Builds bodies for one phase. `rank_field` names the body field that pins a DP rank."""
+    """Builds bodies for one phase.
+
+    `rank_field` names the body field that pins a DP rank. `return_token_ids` asks for the ids of
+    answers, where the next turn is sent as ids (vLLM from 0.10.2 on; SGLang, its pull request
+    30917).
+    """
 
     model: str
     salt: str | None = None
     opening: OpeningWord | None = None
     rank_field: str | None = None
+    return_token_ids: bool = False
 
     def isolated_by(
         self, *, salt: str | None = None, opening: OpeningWord | None = None
@@ -48,22 +57,20 @@ class BodyBuilder:
         """The same, with another isolation."""
         return replace(self, salt=salt, opening=opening)
 
-    def measured(self, request: PlannedRequest) -> bytes:
-        """The planned prompt, streamed."""
+    def measured(self, request: PlannedRequest, prompt: Prompt | None = None) -> bytes:
+        """The planned prompt, streamed; or this one, of a turn that goes on from an answer."""
         row = request.row
-        body = self._prompt(row) | {
+        body = (prompt or self.prompt(row)) | {
             "model": row.get("model") or self.model,
             "max_tokens": row["max_tokens"],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            **SAMPLING,
+            **self._streamed(),
         }
         return orjson.dumps(body | self._isolation(row) | self._rank(request))
 
     def warm_up(self, request: PlannedRequest, filler: Mapping[str, Any]) -> bytes:
         """The request's planned prefix and one filler token, not streamed."""
         row = request.row
-        body = self._prompt(_prefix_of(request, filler)) | {
+        body = self.prompt(_prefix_of(request, filler)) | {
             "model": row.get("model") or self.model,
             "max_tokens": 1,
             **SAMPLING,
@@ -76,13 +83,23 @@ class BodyBuilder:
         body = {**prompt, "model": self.model, "max_tokens": 1, **SAMPLING}
         return orjson.dumps(body | self._isolation({}))
 
-    def _prompt(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def answer_probe(self, text: str) -> bytes:
+        """A short request of the run's own, in the form of a measured one."""
+        body = {"prompt": text, "model": self.model, "max_tokens": 1, **self._streamed()}
+        return orjson.dumps(body | self._isolation({}))
+
+    def prompt(self, row: Mapping[str, Any]) -> Prompt:
+        """The field that holds the row's prompt, with the opening word of this phase."""
         if "messages" in row:
             *before, last = row["messages"]
             return {"messages": [*before, last | {"content": self._opened(last["content"])}]}
         if "prompt_token_ids" in row:
             return {"prompt": self._opened_ids(row["prompt_token_ids"])}
         return {"prompt": self._opened(row["prompt"])}
+
+    def _streamed(self) -> dict[str, Any]:
+        asked = {"return_token_ids": True} if self.return_token_ids else {}
+        return {"stream": True, "stream_options": {"include_usage": True}, **SAMPLING, **asked}
 
     def _opened(self, text: str) -> str:
         if self.opening is None or not text.startswith(self.opening.planned):

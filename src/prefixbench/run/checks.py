@@ -12,7 +12,7 @@ from prefixbench.run.cache_metrics import Gap, PrefixCacheRuntimeMetrics, combin
 from prefixbench.run.isolation import CacheState, Isolated
 from prefixbench.run.schedule import Phase
 from prefixbench.run.warmup import WarmUpOutcome
-from prefixbench.run.witness import Rank, UsageWitness
+from prefixbench.run.witness import OTHER_ANSWERS_HINT, Rank, UsageWitness
 
 
 class CheckStatus(StrEnum):
@@ -63,6 +63,7 @@ def phase_checks(facts: PhaseFacts) -> tuple[Check, ...]:
             _caching(facts),
             _requests(facts),
             _lengths(facts),
+            _served_answers(facts),
             _hits(facts),
             _queries(facts),
             _routing(facts),
@@ -140,18 +141,42 @@ def _requests(facts: PhaseFacts) -> Iterator[Check]:
 
 def _lengths(facts: PhaseFacts) -> Iterator[Check]:
     witness = facts.witness
-    if not witness.prompt_tokens_known:
+    known = witness.prompt_tokens_known - witness.histories
+    if not known:
         yield _skipped("prompt_tokens", "no answer told its prompt tokens")
     elif witness.other_lengths:
         yield Check(
             name="prompt_tokens",
             status=CheckStatus.FAIL,
-            detail=f"{witness.other_lengths} of {witness.prompt_tokens_known} answers count"
+            detail=f"{witness.other_lengths} of {known} answers count"
             " other prompt tokens than planned",
             cause="template_tokens",
         )
     else:
-        yield _ok("prompt_tokens", f"as planned in {witness.prompt_tokens_known} answers")
+        yield _ok("prompt_tokens", f"as planned in {known} answers")
+
+
+def _served_answers(facts: PhaseFacts) -> Iterator[Check]:
+    witness = facts.witness
+    if not witness.served:
+        return
+    if not witness.continued:
+        yield _skipped("served_answers", "no answer that a later turn goes on from told its length")
+    elif witness.other_turns:
+        yield Check(
+            name="served_answers",
+            status=CheckStatus.WARN,
+            detail=f"{witness.other_answers} of {witness.continued} answers, and"
+            f" {witness.other_histories} of {witness.histories} prompts that hold answers, have"
+            f" another length than planned; {OTHER_ANSWERS_HINT}",
+            cause="served_answers",
+        )
+    else:
+        yield _ok(
+            "served_answers",
+            f"as long as planned: {witness.continued} answers and {witness.histories} prompts that"
+            " hold answers",
+        )
 
 
 def _hits(facts: PhaseFacts) -> Iterator[Check]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from types import TracebackType
 from typing import Any, Self
@@ -46,7 +46,11 @@ _STATUS_PROBLEMS = {400: ScrapeProblem.BAD_REQUEST, 404: ScrapeProblem.NOT_FOUND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """How one request went. Times are nanoseconds of the clock; what was not measured is None."""
+    """How one request went. Times are nanoseconds of the clock; what was not measured is None.
+
+    `text` and `token_ids` are what a completion said; they are kept nowhere but in the histories of
+    sessions that go on from them.
+    """
 
     status: Status
     sent_ns: int
@@ -59,6 +63,8 @@ class Exchange:
     http_status: int | None = None
     dp_rank: int | None = None
     error: str | None = None
+    text: str = field(default="", repr=False)
+    token_ids: Sequence[int] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +167,8 @@ class Client:
             http_status=answer.error_status or http_status,
             dp_rank=dp_rank,
             error=error,
+            text="".join(answer.pieces),
+            token_ids=answer.token_ids,
         )
 
     async def get(self, url: str, *, timeout_s: float = _PAGE_TIMEOUT_S) -> Page:

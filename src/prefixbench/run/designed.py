@@ -56,9 +56,14 @@ class DesignedHits:
 
 
 def deepest_prefixes(metadata: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """The longest planned prefix of each group, in tokens: what its warm-up stores."""
+    """The longest planned prefix of each group, in tokens: what its warm-up stores.
+
+    That of a later turn is its session's own history, which no warm-up sends.
+    """
     deepest: dict[str, int] = {}
     for row in metadata:
+        if row.get("turn"):
+            continue
         group = row["prefix_group_id"]
         deepest[group] = max(deepest.get(group, 0), row["planned_prefix_len"])
     return deepest

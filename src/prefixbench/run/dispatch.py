@@ -2,8 +2,8 @@
 
 Closed loop: so many slots; a free slot takes the next request. Open loop: each request has a
 planned time and is sent then, late or not; a limit on requests in flight makes it wait. A gate
-holds a request back until an earlier one of its group has come far enough; it keeps its slot
-meanwhile, so that the order never changes.
+holds a request back until an earlier one of its group has come far enough, and a turn of a session
+until the turn before it has ended; it keeps its slot meanwhile, so that the order never changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from prefixbench.core.clock import Clock
 from prefixbench.run.planned import PlannedRequest
-from prefixbench.run.schedule import Gate, Turn, Turns
+from prefixbench.run.schedule import Gate, Ticket, Tickets
 
 #: A stop is noticed at the latest after this time.
 _LONGEST_SLEEP_NS = 100_000_000
@@ -31,7 +31,7 @@ class Dispatch:
     """
 
     request: PlannedRequest
-    turn: Turn
+    ticket: Ticket
     planned_ns: int
     ready_ns: int
 
@@ -61,7 +61,7 @@ class Dispatcher:
     ) -> None:
         self._send = send
         self._clock = clock
-        self._turns = Turns(gate)
+        self._tickets = Tickets(gate)
         self._concurrency = concurrency
         self._arrival_ns = arrival_ns
         self._stop = stop
@@ -86,7 +86,7 @@ class Dispatcher:
             request = next(rows, None)
             if request is None:
                 return
-            await self._deliver(request, self._turns.take(request.group_id), planned_ns, planned_ns)
+            await self._deliver(request, self._tickets.take(request), planned_ns, planned_ns)
 
     async def _open_loop(self, rows: Iterator[PlannedRequest], arrival_ns: Arrival) -> None:
         limit = asyncio.Semaphore(self._concurrency or _NO_LIMIT)
@@ -99,40 +99,40 @@ class Dispatcher:
                 await limit.acquire()
                 if self._stop.is_set():
                     return
-                turn = self._turns.take(request.group_id)
+                ticket = self._tickets.take(request)
                 ready_ns = self._clock.now_ns() if had_to_wait else planned_ns
-                tasks.create_task(self._deliver_in(limit, request, turn, planned_ns, ready_ns))
+                tasks.create_task(self._deliver_in(limit, request, ticket, planned_ns, ready_ns))
 
     async def _deliver_in(
         self,
         limit: asyncio.Semaphore,
         request: PlannedRequest,
-        turn: Turn,
+        ticket: Ticket,
         planned_ns: int,
         ready_ns: int,
     ) -> None:
         try:
-            await self._deliver(request, turn, planned_ns, ready_ns)
+            await self._deliver(request, ticket, planned_ns, ready_ns)
         finally:
             limit.release()
 
     async def _deliver(
-        self, request: PlannedRequest, turn: Turn, planned_ns: int, ready_ns: int
+        self, request: PlannedRequest, ticket: Ticket, planned_ns: int, ready_ns: int
     ) -> None:
         try:
-            if turn.must_wait:
-                await turn.wait()
+            if ticket.must_wait:
+                await ticket.wait()
                 ready_ns = self._clock.now_ns()
             if self._stop.is_set():
                 return
             self._in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self._in_flight)
             await self._send(
-                Dispatch(request=request, turn=turn, planned_ns=planned_ns, ready_ns=ready_ns)
+                Dispatch(request=request, ticket=ticket, planned_ns=planned_ns, ready_ns=ready_ns)
             )
             self._in_flight -= 1
         finally:
-            turn.finished()
+            ticket.finished()
 
     async def _sleep_until(self, moment_ns: int) -> None:
         while not self._stop.is_set():

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from prefixbench.config.dataset import PromptFormat
 from prefixbench.config.execution import ExecutionMode, Isolation, is_address
+from prefixbench.config.sessions import Answers
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.core.records import CacheScope
 from prefixbench.dataset.manifest import DatasetManifest
@@ -71,7 +72,8 @@ class RunOptions:
 class RunSettings:
     """The options with the data set's settings filled in; every value is decided.
 
-    `concurrency` None is no limit: only in an open loop, where nobody asked for one.
+    `concurrency` None is no limit: only in an open loop, where nobody asked for one. `answers` None
+    is a data set without sessions.
     """
 
     mode: ExecutionMode
@@ -88,7 +90,13 @@ class RunSettings:
     dp_size: int
     cache_scope: CacheScope
     prompt_format: PromptFormat
+    answers: Answers | None
     headers: Mapping[str, str] = field(repr=False)
+
+    @property
+    def needs_token_ids(self) -> bool:
+        """Whether turns go on from ids that the server has to tell."""
+        return self.answers is Answers.SERVED and self.prompt_format is PromptFormat.TOKEN_IDS
 
 
 def resolve_settings(options: RunOptions, manifest: DatasetManifest) -> RunSettings:
@@ -131,6 +139,7 @@ def resolve_settings(options: RunOptions, manifest: DatasetManifest) -> RunSetti
         dp_size=int(routing.get("dp_size") or 1),
         cache_scope=CacheScope(routing.get("cache_scope") or CacheScope.GLOBAL),
         prompt_format=prompt_format,
+        answers=_answers(_section(manifest, "sessions")),
         headers=resolve_headers(
             options.headers, options.api_key_env, [*urls, *addresses.metrics_urls]
         ),
@@ -185,6 +194,10 @@ def _gate(request_order: Mapping[str, Any]) -> Gate:
     if request_order.get("leaders") == "barrier":
         return Gate.LEADER
     return Gate.NONE
+
+
+def _answers(sessions: Mapping[str, Any]) -> Answers | None:
+    return Answers(sessions["answers"]) if sessions else None
 
 
 def _check_numbers(options: RunOptions) -> None:

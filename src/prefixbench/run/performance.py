@@ -43,6 +43,7 @@ class PhaseLoad:
 
     planned: int
     sent: int = 0
+    not_sent: int = 0
     succeeded: int = 0
     timed_out: int = 0
     input_tokens: int = 0
@@ -58,6 +59,9 @@ class PhaseLoad:
     gaps_ms: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, result: RequestResult, gaps_ns: Sequence[int]) -> None:
+        if result.sent_ns is None or result.finished_ns is None:
+            self.not_sent += 1
+            return
         self.sent += 1
         self.timed_out += result.status is Status.TIMEOUT
         self.busy_ns += result.finished_ns - result.sent_ns
@@ -67,8 +71,13 @@ class PhaseLoad:
             self._add_answered(result, gaps_ns)
 
     @property
+    def due(self) -> int:
+        """Requests whose turn came: those sent, and those of sessions that had broken off."""
+        return self.sent + self.not_sent
+
+    @property
     def failed(self) -> int:
-        return self.sent - self.succeeded
+        return self.due - self.succeeded
 
     @property
     def duration_s(self) -> float | None:
@@ -97,7 +106,7 @@ class PhaseLoad:
             "qps": _per(self.sent, duration_s),
             "input_token_throughput": _per(self._all_input_tokens, duration_s),
             "output_token_throughput": _per(self._all_output_tokens, duration_s),
-            "success_rate": _per(self.succeeded, self.sent),
+            "success_rate": _per(self.succeeded, self.due),
             "timeout_rate": _per(self.timed_out, self.sent),
             "requests": {
                 "planned": self.planned,
@@ -105,6 +114,7 @@ class PhaseLoad:
                 "succeeded": self.succeeded,
                 "failed": self.failed,
                 "timed_out": self.timed_out,
+                "not_sent": self.not_sent,
                 "retried": 0,
             },
             "concurrency": {

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from prefixbench.config.sessions import Answers
 from prefixbench.core.clock import Clock
 from prefixbench.core.errors import EndpointError, ErrorContext, MetricsError, Stage
+from prefixbench.core.log import event
 from prefixbench.dataset.reader import DatasetReader
 from prefixbench.run.bodies import BodyBuilder
 from prefixbench.run.cache_metrics import PrefixCacheRuntimeMetrics, collect_prefix_cache_metrics
 from prefixbench.run.checks import PhaseFacts
 from prefixbench.run.client import Client, Exchange
+from prefixbench.run.conversations import Conversations
 from prefixbench.run.designed import DesignedHits
 from prefixbench.run.dispatch import Arrival, Dispatch, Dispatcher
 from prefixbench.run.isolation import Isolated, Isolator
@@ -22,12 +26,15 @@ from prefixbench.run.observe import ClientObserver, ClientReport
 from prefixbench.run.options import RunSettings
 from prefixbench.run.performance import PhaseLoad
 from prefixbench.run.planned import PlannedRequest, planned_requests
+from prefixbench.run.preflight import check_token_ids
 from prefixbench.run.results import RequestResult, ResultContext
 from prefixbench.run.sampling import LoadSampler
 from prefixbench.run.schedule import Phase, evenly_spaced_ns, recorded_ns
 from prefixbench.run.sending import Sender
 from prefixbench.run.warmup import WarmUp, WarmUpOutcome
-from prefixbench.run.witness import LengthGuard, Rank, UsageWitness
+from prefixbench.run.witness import OTHER_ANSWERS_HINT, LengthGuard, Rank, UsageWitness
+
+log = logging.getLogger(__name__)
 
 #: Warm-up requests are of different groups, so they may go out together.
 _WARM_UP_CONCURRENCY = 8
@@ -45,6 +52,7 @@ class PhaseTools:
     """
 
     dataset: DatasetReader
+    last_turns: Mapping[str, int]
     settings: RunSettings
     clock: Clock
     client: Client
@@ -66,18 +74,21 @@ class _Measured:
     """What is collected while requests go out and answers come in."""
 
     load: PhaseLoad
-    witness: UsageWitness = field(default_factory=UsageWitness)
+    witness: UsageWitness
     problem: EndpointError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseOutcome:
-    """One phase as it went. `problem`: the server does not see the planned prompts."""
+    """One phase as it went. `due` counts also turns whose session had broken off, which were not
+    sent. `problem`: the server does not see the planned prompts.
+    """
 
     phase: Phase
     facts: PhaseFacts
     performance: Mapping[str, Any]
     sent: int
+    due: int
     failed: int
     is_complete: bool
     problem: EndpointError | None
@@ -89,6 +100,7 @@ class PhaseRun:
     def __init__(self, tools: PhaseTools, phase: Phase) -> None:
         self._tools = tools
         self._phase = phase
+        self._warned = False
         self._observer = ClientObserver(tools.clock)
         self._rows = ResultContext(
             phase=phase,
@@ -96,13 +108,17 @@ class PhaseRun:
             manifest_sha256=tools.dataset.manifest_sha256,
             epoch_ns=tools.epoch_ns,
         )
-        self._measured = _Measured(PhaseLoad(planned=tools.dataset.manifest.request_count))
+        self._measured = _Measured(
+            PhaseLoad(planned=tools.dataset.manifest.request_count),
+            UsageWitness(served=tools.settings.answers is Answers.SERVED),
+        )
 
     async def execute(self) -> PhaseOutcome:
         """Run the phase; raise MetricsError if somebody else is using the server."""
         tools = self._tools
         isolated = await tools.isolator.isolate(self._phase)
         self._record_isolation(isolated)
+        await self._check_token_ids(isolated.bodies)
         warm_up = await self._warm_up(isolated.bodies) if self._phase.warmed else None
         before = await tools.metrics.resting_snapshot()
         self._refuse_foreign_traffic(before)
@@ -129,14 +145,29 @@ class PhaseRun:
         )
         return outcome
 
+    async def _check_token_ids(self, bodies: BodyBuilder) -> None:
+        sender = self._tools.sender
+        if self._tools.settings.needs_token_ids:
+            await check_token_ids(
+                sender.client, sender.addresses, bodies, sender.rank_headers(dp_id=0)
+            )
+
     async def _send_all(self, bodies: BodyBuilder) -> int:
         tools = self._tools
+        served = tools.settings.answers is Answers.SERVED
+        conversations = Conversations(bodies, served=served)
 
-        async def send(sent: Dispatch) -> None:
-            exchange = await tools.sender.send(
-                sent.request, bodies.measured(sent.request), sent.turn.first_token
-            )
-            self._take(sent, exchange)
+        async def send(due: Dispatch) -> None:
+            request = due.request
+            why_unsent = conversations.why_unsent(request)
+            if why_unsent is not None:
+                self._take_unsent(due, why_unsent)
+                return
+            prompt = conversations.prompt_of(request)
+            body = bodies.measured(request, prompt)
+            exchange = await tools.sender.send(request, body, due.ticket.first_token)
+            conversations.answered(request, prompt, exchange)
+            self._take(due, exchange)
 
         dispatcher = Dispatcher(
             send,
@@ -146,7 +177,7 @@ class PhaseRun:
             stop=tools.stop,
             arrival_ns=self._arrival(),
         )
-        await dispatcher.run(planned_requests(tools.dataset))
+        await dispatcher.run(planned_requests(tools.dataset, tools.last_turns))
         return dispatcher.most_in_flight
 
     def _take(self, sent: Dispatch, exchange: Exchange) -> None:
@@ -155,18 +186,43 @@ class PhaseRun:
         result = self._rows.result(
             sent,
             exchange,
-            endpoint=tools.settings.labels[tools.sender.address_of(request).url],
+            endpoint=self._endpoint_of(request),
             instance_id=tools.sender.instance_of(request),
         )
-        tools.keep(result)
-        measured.load.add(result, exchange.gaps_ns)
+        self._keep(result, exchange.gaps_ns)
         measured.witness.add(request, exchange)
+        self._warn_of_other_answers()
         self._observer.send_delays_ms.append((exchange.sent_ns - sent.ready_ns) / _NS_PER_MS)
-        tools.progress(self._phase.name, measured.load.sent, measured.load.planned)
         problem = tools.guard.problem(request, exchange)
         if problem is not None and measured.problem is None:
             measured.problem = problem
             tools.stop.set()
+
+    def _take_unsent(self, due: Dispatch, why: str) -> None:
+        self._keep(self._rows.unsent(due, why, endpoint=self._endpoint_of(due.request)))
+
+    def _keep(self, result: RequestResult, gaps_ns: Sequence[int] = ()) -> None:
+        load = self._measured.load
+        self._tools.keep(result)
+        load.add(result, gaps_ns)
+        self._tools.progress(self._phase.name, load.due, load.planned)
+
+    def _endpoint_of(self, request: PlannedRequest) -> str:
+        return self._tools.settings.labels[self._tools.sender.address_of(request).url]
+
+    def _warn_of_other_answers(self) -> None:
+        """Once a phase: what follows in its sessions is not what was planned."""
+        if self._warned or not self._measured.witness.other_turns:
+            return
+        self._warned = True
+        event(
+            log,
+            "answers.other_length",
+            level=logging.WARNING,
+            phase=self._phase.name,
+            effect="later turns are not as planned",
+            hint=OTHER_ANSWERS_HINT,
+        )
 
     def _arrival(self) -> Arrival | None:
         rate = self._tools.settings.request_rate
@@ -262,8 +318,9 @@ class PhaseRun:
                 client=client,
             ),
             sent=load.sent,
+            due=load.due,
             failed=load.failed,
-            is_complete=load.sent == load.planned,
+            is_complete=load.due == load.planned,
             problem=self._measured.problem,
         )
 

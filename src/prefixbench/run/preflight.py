@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -16,6 +17,8 @@ from prefixbench.core.clock import Clock
 from prefixbench.core.errors import EndpointError, ErrorContext, Stage
 from prefixbench.core.log import event
 from prefixbench.run.addresses import Address
+from prefixbench.run.answer import Status
+from prefixbench.run.bodies import BodyBuilder
 from prefixbench.run.client import Client, Page
 from prefixbench.run.counters import engine_configs
 from prefixbench.run.families import Adapter
@@ -95,6 +98,28 @@ async def server_facts(
     return ServerFacts(
         engine=adapter.name, version=version, **(asdict(config) if config is not None else {})
     )
+
+
+async def check_token_ids(
+    client: Client, addresses: Sequence[Address], bodies: BodyBuilder, headers: Mapping[str, str]
+) -> None:
+    """Raise EndpointError where a server does not tell the ids of its answers.
+
+    One short request an address, to be sent once the cache is isolated. A server that fails by
+    itself shows nothing; the requests to come will.
+    """
+    probe = bodies.answer_probe(f"Probe {secrets.token_hex(16)}")
+    for address in addresses:
+        exchange = await client.complete(address.requests_url, probe, headers=headers)
+        refused = exchange.status is Status.HTTP_ERROR and (exchange.http_status or 0) < 500
+        if refused or (exchange.status is Status.OK and not exchange.token_ids):
+            raise EndpointError(
+                "the server does not tell the token ids of its answers (return_token_ids), which"
+                " later turns of the sessions are to go on from",
+                context=ErrorContext(stage=Stage.RUN, field="sessions.answers"),
+                hint="generate the data set with prompt_format: text, or run a server that tells"
+                " them (vLLM from 0.10.2 on)",
+            )
 
 
 async def _served_models(client: Client, address: Address, patience: Patience) -> list[str]:

@@ -1,4 +1,4 @@
-"""One row for each request that was sent, in the words of the contract (section 4)."""
+"""One row for each request whose turn came, in the words of the contract (section 4)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class RequestResult:
     """A request as it went. Moments are nanoseconds since the Unix epoch; None: not measured.
 
     `ttft_ms` and `e2e_ms` count from sending, `schedule_*` from the planned moment, so that
-    waiting inside this client is seen.
+    waiting inside this client is seen. Of a turn whose session broke off nothing is measured, and
+    its `attempt` is 0.
     """
 
     request_id: str
@@ -32,25 +33,25 @@ class RequestResult:
     planned_dp_id: int
     planned_instance_id: int
     endpoint: str
-    actual_dp_id: int | None
-    actual_instance_id: int | None
+    actual_dp_id: int | None = None
+    actual_instance_id: int | None = None
     attempt: int
     planned_send_ns: int
-    sent_ns: int
-    first_token_ns: int | None
-    finished_ns: int
-    server_prefill_start_ns: int | None
-    server_prefill_end_ns: int | None
-    ttft_ms: float | None
-    tpot_ms: float | None
-    e2e_ms: float | None
-    schedule_ttft_ms: float | None
-    schedule_e2e_ms: float | None
-    prompt_tokens: int | None
-    cached_tokens: int | None
-    output_tokens: int | None
+    sent_ns: int | None = None
+    first_token_ns: int | None = None
+    finished_ns: int | None = None
+    server_prefill_start_ns: int | None = None
+    server_prefill_end_ns: int | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
+    schedule_ttft_ms: float | None = None
+    schedule_e2e_ms: float | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
     status: Status
-    http_status: int | None
+    http_status: int | None = None
     error: str | None
     dataset_id: str
     manifest_sha256: str
@@ -69,25 +70,15 @@ class ResultContext:
         self, sent: Dispatch, exchange: Exchange, *, endpoint: str, instance_id: int | None
     ) -> RequestResult:
         """The row of one request. `instance_id` None: a router chose the instance."""
-        request = sent.request
         ok = exchange.status is Status.OK
         return RequestResult(
-            request_id=request.request_id,
-            phase=self.phase.name,
-            round=self.phase.round,
-            prefix_group_id=request.group_id,
-            planned_dp_id=request.dp_id,
-            planned_instance_id=request.instance_id,
-            endpoint=endpoint,
+            **self._planned(sent, endpoint),
             actual_dp_id=exchange.dp_rank,
             actual_instance_id=instance_id,
             attempt=1,
-            planned_send_ns=sent.planned_ns + self.epoch_ns,
             sent_ns=exchange.sent_ns + self.epoch_ns,
             first_token_ns=_shifted(exchange.first_token_ns, self.epoch_ns),
             finished_ns=exchange.finished_ns + self.epoch_ns,
-            server_prefill_start_ns=None,
-            server_prefill_end_ns=None,
             ttft_ms=_ms_between(exchange.sent_ns, exchange.first_token_ns),
             tpot_ms=_tpot_ms(exchange) if ok else None,
             e2e_ms=_ms_between(exchange.sent_ns, exchange.finished_ns) if ok else None,
@@ -99,9 +90,28 @@ class ResultContext:
             status=exchange.status,
             http_status=exchange.http_status,
             error=exchange.error,
-            dataset_id=self.dataset_id,
-            manifest_sha256=self.manifest_sha256,
         )
+
+    def unsent(self, due: Dispatch, why: str, *, endpoint: str) -> RequestResult:
+        """The row of a request that could not be sent when its turn came."""
+        return RequestResult(
+            **self._planned(due, endpoint), attempt=0, status=Status.NOT_SENT, error=why
+        )
+
+    def _planned(self, due: Dispatch, endpoint: str) -> dict[str, Any]:
+        request = due.request
+        return {
+            "request_id": request.request_id,
+            "phase": self.phase.name,
+            "round": self.phase.round,
+            "prefix_group_id": request.group_id,
+            "planned_dp_id": request.dp_id,
+            "planned_instance_id": request.instance_id,
+            "endpoint": endpoint,
+            "planned_send_ns": due.planned_ns + self.epoch_ns,
+            "dataset_id": self.dataset_id,
+            "manifest_sha256": self.manifest_sha256,
+        }
 
 
 class RowWriter:

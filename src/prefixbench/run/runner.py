@@ -42,6 +42,7 @@ from prefixbench.run.loops import loop_factory
 from prefixbench.run.metrics_reader import MetricsReader
 from prefixbench.run.options import RunOptions, RunSettings, resolve_settings
 from prefixbench.run.phase_run import PhaseOutcome, PhaseRun, PhaseTools
+from prefixbench.run.planned import last_turns
 from prefixbench.run.preflight import Patience, ServerFacts, find_model, server_facts
 from prefixbench.run.redact import redact_command
 from prefixbench.run.schedule import phases_of
@@ -130,6 +131,7 @@ class _Run:
             dp_size=settings.dp_size,
             planned_instances=settings.instances,
         )
+        self._last_turns = last_turns(dataset)
         self._phases = phases_of(settings.mode, settings.rounds)
         self._model = ""
         self._server = ServerFacts()
@@ -220,12 +222,12 @@ class _Run:
         return self._too_many_failures(outcomes) or self._no_metrics(outcomes)
 
     def _too_many_failures(self, outcomes: Sequence[PhaseOutcome]) -> PrefixBenchError | None:
-        sent = sum(outcome.sent for outcome in outcomes)
+        due = sum(outcome.due for outcome in outcomes)
         failed = sum(outcome.failed for outcome in outcomes)
-        if not sent or failed / sent <= self._options.max_failure_rate:
+        if not due or failed / due <= self._options.max_failure_rate:
             return None
         return TooManyFailuresError(
-            f"{failed} of {sent} requests failed, more than"
+            f"{failed} of {due} requests failed, more than"
             f" {self._options.max_failure_rate:.2%} of them",
             context=ErrorContext(
                 stage=Stage.RUN,
@@ -260,6 +262,7 @@ class _Run:
     def _tools(self, journal: RunJournal) -> PhaseTools:
         return PhaseTools(
             dataset=self._dataset,
+            last_turns=self._last_turns,
             settings=self._settings,
             clock=self._clock,
             client=self._client,
@@ -281,7 +284,11 @@ class _Run:
         return Isolator(
             self._client,
             self._metrics,
-            BodyBuilder(model=self._model, rank_field=self._rank_field()),
+            BodyBuilder(
+                model=self._model,
+                rank_field=self._rank_field(),
+                return_token_ids=settings.needs_token_ids,
+            ),
             addresses=settings.addresses,
             asked=settings.isolation,
             opening_words=self._opening_words(),
@@ -326,6 +333,7 @@ class _Run:
             "max_failure_rate": options.max_failure_rate,
             "timeouts": {"request_s": options.timeout_s, "idle_s": options.idle_timeout_s},
             "sampling": SAMPLING,
+            "sessions": manifest.config.get("sessions"),
             "model": self._model,
             "routing": {
                 **manifest.config.get("routing", {}),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
 from prefixbench.config.execution import ExecutionMode
+from prefixbench.run.planned import PlannedRequest
 
 _NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
@@ -81,44 +83,61 @@ class Gate(StrEnum):
     LEADER = "leader"
 
 
-class Turn:
-    """One request's place in its group: what it waits for, and what it tells those behind it."""
+class Ticket:
+    """One request's place in the order: what it waits for, and what it tells those behind it.
 
-    __slots__ = ("_opened_by_first_token", "_wait_for", "done")
+    `passed` opens the gate of its group, `ended` lets the next turn of its session go.
+    """
 
-    def __init__(self, wait_for: asyncio.Event | None, *, opened_by_first_token: bool) -> None:
+    __slots__ = ("_opened_by_first_token", "_wait_for", "ended", "passed")
+
+    def __init__(self, wait_for: Sequence[asyncio.Event], *, opened_by_first_token: bool) -> None:
         self._wait_for = wait_for
         self._opened_by_first_token = opened_by_first_token
-        self.done = asyncio.Event()
+        self.passed = asyncio.Event()
+        self.ended = asyncio.Event()
 
     @property
     def must_wait(self) -> bool:
-        return self._wait_for is not None and not self._wait_for.is_set()
+        return not all(event.is_set() for event in self._wait_for)
 
     async def wait(self) -> None:
-        if self._wait_for is not None:
-            await self._wait_for.wait()
+        for event in self._wait_for:
+            await event.wait()
 
     def first_token(self) -> None:
         if self._opened_by_first_token:
-            self.done.set()
+            self.passed.set()
 
     def finished(self) -> None:
         """Also after a failure: nobody waits for a request that will not come."""
-        self.done.set()
+        self.passed.set()
+        self.ended.set()
 
 
-class Turns:
-    """Hands out turns in sending order."""
+class Tickets:
+    """Hands out tickets in sending order.
+
+    Whatever the gate, a turn of a session waits until the turn before it has ended. Everything
+    that is waited for stands before it in the order, so that no two requests wait for each other.
+    """
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._latest: dict[str, asyncio.Event] = {}
+        self._ends_of_turns: dict[str, asyncio.Event] = {}
 
-    def take(self, group_id: str) -> Turn:
-        """The turn of the group's next request."""
-        wait_for = self._latest.get(group_id) if self._gate is not Gate.NONE else None
-        turn = Turn(wait_for, opened_by_first_token=self._gate is Gate.PREDECESSOR)
+    def take(self, request: PlannedRequest) -> Ticket:
+        """The ticket of the next request."""
+        group_id, history_id = request.group_id, request.history_id
+        gate = self._latest.get(group_id) if self._gate is not Gate.NONE else None
+        turn_before = self._ends_of_turns.pop(history_id, None) if history_id else None
+        ticket = Ticket(
+            [event for event in (gate, turn_before) if event is not None],
+            opened_by_first_token=self._gate is Gate.PREDECESSOR,
+        )
         if self._gate is Gate.PREDECESSOR or group_id not in self._latest:
-            self._latest[group_id] = turn.done
-        return turn
+            self._latest[group_id] = ticket.passed
+        if request.has_later_turn:
+            self._ends_of_turns[request.request_id] = ticket.ended
+        return ticket

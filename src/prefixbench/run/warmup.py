@@ -80,9 +80,14 @@ class WarmUp:
 
 
 def _deepest_rows(metadata: Iterator[Mapping[str, Any]]) -> list[int]:
-    """Line numbers of the deepest member of each (instance, rank, group)."""
+    """Line numbers of the deepest member of each (instance, rank, group).
+
+    Later turns of a session are none: the largest part of their prefix is what they said before.
+    """
     deepest: dict[tuple[int, int, str], tuple[int, int]] = {}
     for index, row in enumerate(metadata):
+        if row.get("turn"):
+            continue
         key = (row["planned_instance_id"], row["planned_dp_id"], row["prefix_group_id"])
         depth = row["planned_prefix_len"]
         if key not in deepest or depth > deepest[key][0]:
