@@ -19,10 +19,10 @@ def starts_warm(name: str) -> bool:
 def play(world: World, rows: list[Row], name: str, number: int) -> dict[str, Any]:
     """Send every request through `concurrency` slots; blocks show at the first token."""
     cache = BlockCache(world, world.server_step, world.served_blocks)
-    for row in rows:
-        if starts_warm(name):
-            cache.store(row, row.rank)
-        elif world.residue:
+    if starts_warm(name):
+        cache.warm_up(rows)
+    elif world.residue:
+        for row in rows:
             cache.store(row, row.rank, min(world.residue, row.prefix))
     slots = [0] * world.concurrency
     unpublished: list[tuple[int, int]] = []

@@ -121,8 +121,7 @@ def found_by(
     cache = BlockCache(world, blocks=world.planned_blocks if as_planned else None)
     flight = world.planned_flight if as_planned else 1
     if warm:
-        for row in rows:
-            cache.store(row, row.rank)
+        cache.warm_up(rows)
     for index, row in enumerate(rows):
         if index >= flight:
             seen = rows[index - flight]
@@ -142,6 +141,17 @@ class BlockCache:
         self._local = world.scope != "global"
         self._blocks = blocks
         self._keys: defaultdict[int, dict[tuple[str, int], None]] = defaultdict(dict)
+
+    def warm_up(self, rows: list[Row]) -> None:
+        """Store the longest prefix of each group in each cache, in the order of sending."""
+        longest: dict[tuple[int, str], Row] = {}
+        for row in rows:
+            domain = (row.rank if self._local else 0, row.group)
+            if row.prefix > longest.setdefault(domain, row).prefix:
+                longest[domain] = row
+        for row in rows:
+            if any(row is chosen for chosen in longest.values()):
+                self.store(row, row.rank, row.prefix)
 
     def store(self, row: Row, rank: int, depth: int | None = None) -> None:
         keys = self._keys[rank if self._local else 0]
