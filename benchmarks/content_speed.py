@@ -18,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from prefixbench.config.suffix import CollisionDetectionConfig
+from prefixbench.content.accidents import Sending
 from prefixbench.content.compose import Composer
 from prefixbench.content.corpus import load_corpus
 from prefixbench.content.draws import ContentLabels
@@ -122,7 +123,10 @@ def main() -> None:
     columns = random_columns(options.requests, options.length, frame)
     labels = ContentLabels(seed=0, dataset_id="speed", plan="0.5")
     composer = timed("recipes", lambda: Composer(pool, frame, columns, labels))
-    timed("collisions", lambda: resolve_collisions(composer, BLOCK, CollisionDetectionConfig()))
+    none = np.zeros(len(composer), dtype=np.int64)
+    sending = Sending(place=columns.requests, cache=none, planned_hits=none, warmed=False)
+    detection = CollisionDetectionConfig()
+    timed("collisions", lambda: resolve_collisions(composer, BLOCK, detection, sending))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.jsonl"
         written = timed("text to disk", lambda: write_text(composer, path))

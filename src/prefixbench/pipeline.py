@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -192,24 +192,36 @@ def _write(
     depth: VerifyDepth,
 ) -> DatasetGenerationResult:
     plan, report = planned.plan, planned.report
-    failure = planned.failure
-    if failure is not None:
-        manifest = describe(plan, materials, block_size, report, collision={})
-        writer.finish_without_data(manifest, report, failure)
-        raise failure
+    _refuse(writer, plan, materials, block_size, report, collision={})
     composed = compose_without_collisions(plan, materials)
+    report = with_accidental_hits(plan, composed, report)
+    collision = composed.report.to_json()
+    _refuse(writer, plan, materials, block_size, report, collision)
     chunks = ChunkComposer(plan=plan, composed=composed)
     for chunk in compose_chunks(chunks, first=writer.chunks_done, workers=workers):
         writer.write(chunk)
     verification = verify_texts(plan, composed.composer, materials, depth)
-    report = {
-        **with_accidental_hits(plan, composed, report),
-        "verification": verification.to_json(),
-    }
-    manifest = describe(plan, materials, block_size, report, composed.report.to_json())
+    report = {**report, "verification": verification.to_json()}
+    manifest = describe(plan, materials, block_size, report, collision)
     writer.finish(manifest, report)
     event(log, "content.done", dataset_id=plan.config.dataset_id, chunks=chunks.chunk_count)
     return _result_of(writer.folder, report)
+
+
+def _refuse(
+    writer: DatasetWriter,
+    plan: Plan,
+    materials: Materials,
+    block_size: BlockSize,
+    report: dict[str, Any],
+    collision: dict[str, Any],
+) -> None:
+    """Leave the report and a partial manifest where the target is missed and that is an error."""
+    failure = _failure_of(plan, report)
+    if failure is not None:
+        manifest = describe(plan, materials, block_size, report, collision)
+        writer.finish_without_data(manifest, report, failure)
+        raise failure
 
 
 def _result_of(folder: Path, report: dict[str, Any]) -> DatasetGenerationResult:
@@ -235,7 +247,7 @@ def _failure_of(plan: Plan, report: dict[str, Any]) -> PrefixBenchError | None:
             f"designed hit ratio {report['designed_hit_ratio']:.4f} misses the target"
             f" {report['target_hit_ratio']:.4f} by {abs(report['deviation_pp']):.2f} pp",
             context=context,
-            hint=_missed_hint(plan),
+            hint=_missed_hint(plan, report),
         )
     return UnreachableTargetError(
         _unreachable_message(plan, report),
@@ -244,8 +256,13 @@ def _failure_of(plan: Plan, report: dict[str, Any]) -> PrefixBenchError | None:
     )
 
 
-def _missed_hint(plan: Plan) -> str:
+def _missed_hint(plan: Plan, report: Mapping[str, Any]) -> str:
     """What makes a plan exact; where it is exact already, steps of hits are too coarse."""
+    if accidents := report.get("accidental_hit_tokens"):
+        return (
+            f"{accidents} tokens are found by accident: use a larger corpus or another target, or"
+            " chained_prefix where that is how the cache matches"
+        )
     calibrated = plan.config.planning.block_residual_calibration
     if calibrated and plan.config.prefix.nested_prefix:
         return "half a block is more than the tolerance: take more requests, or smaller blocks"

@@ -12,11 +12,12 @@ from content_samples import LABELS, builtin_pool, columns_of, text_frame
 from oracles import BlockCache
 from prefixbench.config.suffix import CollisionDetectionConfig
 from prefixbench.content import recipes
+from prefixbench.content.accidents import Sending
 from prefixbench.content.collide import CollisionStatus, validate_block_collisions
 from prefixbench.content.compose import Composer
 from prefixbench.content.divergence import draw_divergences, number_requests
 from prefixbench.content.registry import BlockRegistry, chunk_hashes
-from prefixbench.content.repair import resolve_collisions
+from prefixbench.content.repair import CollisionReport, resolve_collisions
 from prefixbench.content.suffix import SuffixStarts
 from prefixbench.core.errors import CollisionError
 
@@ -31,6 +32,31 @@ def check(registry: BlockRegistry, tokens: list[int], **settings: Any) -> Any:
 def composer_of(rows: list[tuple[int, int, int]], **more: Any) -> Composer:
     frame = text_frame()
     return Composer(builtin_pool(), frame, columns_of(rows, frame, **more), LABELS)
+
+
+def resolve(
+    composer: Composer,
+    order: list[int] | None = None,
+    cache: list[int] | None = None,
+    name_of: Any = str,
+    **settings: Any,
+) -> tuple[Composer, CollisionReport]:
+    """With requests sent in this order, planned hits by the watermarks of their groups."""
+    count = len(composer)
+    order = order or list(range(count))
+    caches = np.array(cache or [0] * count)
+    planned = np.zeros(count, dtype=np.int64)
+    depths: dict[tuple[int, int], int] = {}
+    prefixes = composer.columns.planned_prefix_len // 16 * 16
+    for request in order:
+        domain = (int(caches[request]), int(composer.columns.group[request]))
+        planned[request] = min(depths.get(domain, 0), int(prefixes[request]))
+        depths[domain] = max(depths.get(domain, 0), int(prefixes[request]))
+    sending = Sending(
+        place=np.argsort(np.array(order)), cache=caches, planned_hits=planned, warmed=False
+    )
+    config = CollisionDetectionConfig(**settings)
+    return resolve_collisions(composer, 16, config, sending, name_of=name_of)
 
 
 def test_a_second_request_with_the_same_first_block_collides() -> None:
@@ -77,7 +103,7 @@ def test_independent_blocks_are_accidental_hits_wherever_they_stand() -> None:
     result = check(registry, [3, 3, 3, 3, 4, 4, 4, 4, 5, 6, 7, 8], **settings)
     assert result.accidental_hit_len == 4
     within = check(registry, [9, 9, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0], **settings)
-    assert within.accidental_hit_len == 4
+    assert (within.accidental_hit_len, within.repeated_windows) == (0, 1)
 
 
 def test_content_defined_chunks_are_found_at_any_offset() -> None:
@@ -103,7 +129,7 @@ def test_a_full_registry_forgets_windows_but_not_first_blocks() -> None:
 def test_a_planned_data_set_needs_no_repair() -> None:
     rows = [(request % 3, 60 + request, [0, 16, 20][request % 3]) for request in range(90)]
     composer = composer_of(rows)
-    same, report = resolve_collisions(composer, 16, CollisionDetectionConfig())
+    same, report = resolve(composer)
     assert same is composer
     assert (report.checked, report.repaired, report.warnings) == (90, 0, ())
     assert report.to_json()["retries"] == 0
@@ -153,9 +179,7 @@ def collide_on_first_draw(monkeypatch: pytest.MonkeyPatch, until_retry: int) -> 
 def test_colliding_natural_text_is_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     collide_on_first_draw(monkeypatch, until_retry=1)
     rows = [(request % 2, 90, 32) for request in range(6)]
-    composer, report = resolve_collisions(
-        composer_of(rows, natural=True), 16, CollisionDetectionConfig()
-    )
+    composer, report = resolve(composer_of(rows, natural=True))
     assert report.repaired == 4
     assert report.statuses.count(CollisionStatus.OK) == 2
     cache = BlockCache(16)
@@ -166,9 +190,7 @@ def test_colliding_natural_text_is_drawn_anew(monkeypatch: pytest.MonkeyPatch) -
 def test_natural_text_that_keeps_colliding_gets_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     collide_on_first_draw(monkeypatch, until_retry=99)
     rows = [(0, 90, 32) for _ in range(5)]
-    composer, report = resolve_collisions(
-        composer_of(rows, natural=True), 16, CollisionDetectionConfig()
-    )
+    composer, report = resolve(composer_of(rows, natural=True))
     assert report.repaired == 4
     assert composer.retries.tolist() == [0, 3, 3, 3, 3]
     assert len({int(composer.prompt_ids(request)[32]) for request in range(5)}) == 5
@@ -178,12 +200,13 @@ def test_natural_text_that_keeps_colliding_gets_markers(monkeypatch: pytest.Monk
 def test_collisions_that_stay_are_reported(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
     collide_on_first_draw(monkeypatch, until_retry=99)
     rows = [(0, 90, 32), (0, 90, 32)]
-    config = CollisionDetectionConfig(on_collision=policy, max_retries=2)
-    composer, report = resolve_collisions(composer_of(rows, natural=True), 16, config)
+    composer, report = resolve(composer_of(rows, natural=True), on_collision=policy, max_retries=2)
     assert report.statuses == [CollisionStatus.OK, CollisionStatus.COLLIDES]
     cache = BlockCache(16)
     hits = [cache.serve(composer.prompt_ids(request).tolist()) for request in range(2)]
-    assert report.accidental_hit_lens == {1: hits[1] - 32}
+    accepted = policy == "accept_with_warning"
+    assert report.accidental_hit_lens == ({1: hits[1] - 32} if accepted else {})
+    assert report.uncounted == ({} if accepted else {1: hits[1] - 32})
     assert hits[1] > 32
     assert "1 requests repeat" in report.warnings[0]
 
@@ -193,10 +216,9 @@ def test_collisions_that_stay_are_an_error_by_default(monkeypatch: pytest.Monkey
     rows = [(0, 90, 32), (0, 90, 32)]
     names = count(10)
     with pytest.raises(CollisionError) as caught:
-        resolve_collisions(
+        resolve(
             composer_of(rows, natural=True),
-            16,
-            CollisionDetectionConfig(max_retries=1),
+            max_retries=1,
             name_of=lambda request: f"request-{request}-{next(names)}",
         )
     context = caught.value.context
@@ -206,16 +228,3 @@ def test_collisions_that_stay_are_an_error_by_default(monkeypatch: pytest.Monkey
         1,
     )
     assert caught.value.exit_code == 4
-
-
-def test_more_requests_than_markers_collide_where_one_token_decides() -> None:
-    """A block whose last token alone is unique has room for as many requests as markers."""
-    markers = len(builtin_pool().words.request_markers)
-    rows = [(0, 40, 31)] * (markers + 3)
-    config = CollisionDetectionConfig(on_collision="accept_with_warning", max_retries=1)
-    _, report = resolve_collisions(composer_of(rows), 16, config)
-    assert report.statuses.count(CollisionStatus.COLLIDES) == 3
-    assert report.accidental_hit_lens == dict.fromkeys(report.accidental_hit_lens, 16)
-    roomy = [(0, 40, 30)] * (markers + 3)
-    _, report = resolve_collisions(composer_of(roomy), 16, config)
-    assert report.statuses.count(CollisionStatus.COLLIDES) == 0

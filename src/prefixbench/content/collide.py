@@ -12,18 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
 
 import numpy as np
+import numpy.typing as npt
 
 from prefixbench.config.suffix import CacheMatchSemantics, CollisionDetectionConfig
 from prefixbench.content.registry import (
     BlockRegistry,
+    Hashes,
     block_hashes,
     chunk_hashes,
     window_hashes,
 )
-from prefixbench.content.tape import Ids
+from prefixbench.content.tape import Ids, Positions
 
 
 class CollisionStatus(StrEnum):
@@ -32,6 +33,7 @@ class CollisionStatus(StrEnum):
     OK = "ok"
     REPAIRED = "repaired"
     COLLIDES = "collides"
+    REPEATS_MARKER = "repeats_marker"
     NO_FULL_BLOCK = "no_full_block"
     NOT_CHECKED = "not_checked"
 
@@ -76,13 +78,14 @@ def validate_block_collisions(
         return CollisionValidationResult(status=status, semantics=semantics, shared_len=shared_len)
     group_registry.keep(first_block)
     start = shared_len // group_registry.block_size
-    repeated, accidental = repeats_behind(tokens, start, group_registry, config)
+    unshared = tokens[start * group_registry.block_size :]
+    accidental = _accidental_hit_len(unshared, group_registry, semantics)
     return CollisionValidationResult(
         status=status,
         semantics=semantics,
         shared_len=shared_len,
         first_block_index=start,
-        repeated_windows=repeated,
+        repeated_windows=repeated_windows(unshared, group_registry, config),
         accidental_hit_len=accidental,
     )
 
@@ -97,23 +100,43 @@ def _status_of(
     return CollisionStatus.OK
 
 
-def repeats_behind(
-    tokens: Ids, first_block: int, registry: BlockRegistry, config: CollisionDetectionConfig
-) -> tuple[int, int]:
-    """Repeated windows, and tokens that a cache of these semantics would find by accident."""
-    size = registry.block_size
-    unshared = tokens[first_block * size :]
-    hashes = block_hashes(unshared, size)
-    match config.cache_match_semantics:
-        case CacheMatchSemantics.CHAINED_PREFIX:
-            windows = window_hashes(hashes, config.window_blocks)
-            return int(registry.repeats(windows).sum()), 0
-        case CacheMatchSemantics.INDEPENDENT_BLOCK:
-            repeats = registry.repeats(hashes)
-            return int(repeats.sum()), int(repeats.sum()) * size
-        case CacheMatchSemantics.CONTENT_DEFINED_CHUNK:
-            chunks, lengths = chunk_hashes(unshared, size)
-            repeats = registry.repeats(chunks)
-            return int(repeats.sum()), int(lengths[repeats].sum())
-        case other:
-            assert_never(other)
+def repeated_windows(
+    unshared: Ids, registry: BlockRegistry, config: CollisionDetectionConfig
+) -> int:
+    """Windows (without a chain: blocks or chunks) that come again, in here or of late elsewhere."""
+    size, semantics = registry.block_size, config.cache_match_semantics
+    if semantics is CacheMatchSemantics.CHAINED_PREFIX:
+        hashes = window_hashes(block_hashes(unshared, size), config.window_blocks)
+    else:
+        hashes, _ = pieces_of(unshared, size, semantics)
+    repeated = int((registry.were_seen(hashes) | _come_again(hashes)).sum())
+    registry.remember(hashes)
+    return repeated
+
+
+def _accidental_hit_len(
+    unshared: Ids, registry: BlockRegistry, semantics: CacheMatchSemantics
+) -> int:
+    """Tokens of blocks or chunks that the registry remembers of earlier requests."""
+    if semantics is CacheMatchSemantics.CHAINED_PREFIX:
+        return 0
+    hashes, lengths = pieces_of(unshared, registry.block_size, semantics)
+    return int(lengths[registry.were_seen(hashes)].sum())
+
+
+def pieces_of(
+    tokens: Ids, block_size: int, semantics: CacheMatchSemantics
+) -> tuple[Hashes, Positions]:
+    """Hashes and lengths of what a cache without a chain keeps of a sequence."""
+    if semantics is CacheMatchSemantics.CONTENT_DEFINED_CHUNK:
+        return chunk_hashes(tokens, block_size)
+    hashes = block_hashes(tokens, block_size)
+    return hashes, np.full(len(hashes), block_size)
+
+
+def _come_again(hashes: Hashes) -> npt.NDArray[np.bool_]:
+    """Which of these stand earlier in the array too."""
+    _, first_places = np.unique(hashes, return_index=True)
+    again = np.ones(len(hashes), dtype=np.bool_)
+    again[first_places] = False
+    return again

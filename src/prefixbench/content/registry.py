@@ -73,16 +73,16 @@ class BlockRegistry:
     def keep(self, first_block: int) -> None:
         self._first_blocks.add(first_block)
 
-    def repeats(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Which of these were seen lately, or stand earlier in the array; then all of them were."""
-        slots = hashes & np.uint64(len(self._windows) - 1)
-        known = self._windows[slots] == hashes
-        self._windows[slots] = hashes
-        _, first_places = np.unique(hashes, return_index=True)
-        again = np.ones(len(hashes), dtype=np.bool_)
-        again[first_places] = False
-        repeated: npt.NDArray[np.bool_] = known | again
-        return repeated
+    def were_seen(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Which of these were remembered lately."""
+        known: npt.NDArray[np.bool_] = self._windows[self._slots(hashes)] == hashes
+        return known
+
+    def remember(self, hashes: Hashes) -> None:
+        self._windows[self._slots(hashes)] = hashes
+
+    def _slots(self, hashes: Hashes) -> Hashes:
+        return hashes & np.uint64(len(self._windows) - 1)
 
 
 def block_hashes(tokens: Ids, block_size: int) -> Hashes:

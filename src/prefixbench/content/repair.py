@@ -1,14 +1,15 @@
 """The search for collisions in a whole data set, and their repair by drawing requests anew.
 
-Requests that begin their unique part with markers are judged all at once by their markers; those
-that begin with natural text, one by one by the ids of the block. A retry takes another divergence
-block and other samples, later also markers in front of natural text (RFC 3.3.15).
+A retry takes other samples, later also markers in front of natural text (RFC 3.3.15). Divergence
+blocks are unique while there are markers; where more requests diverge at one place, and blocks are
+so small that markers repeat, no draw helps: those hits are counted instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,18 @@ from prefixbench.config.suffix import (
     CollisionDetectionConfig,
     OnCollision,
 )
-from prefixbench.content.collide import CollisionStatus, repeats_behind
+from prefixbench.content.accidents import Sending, chained_accidents, unchained_accidents
+from prefixbench.content.collide import CollisionStatus, repeated_windows
 from prefixbench.content.compose import Composer
-from prefixbench.content.divergence import numberings
+from prefixbench.content.equal_blocks import (
+    classes_of_equal_heads,
+    classes_of_equal_markers,
+    find_equal_texts,
+    has_full_first_block,
+)
 from prefixbench.content.registry import BlockRegistry
-from prefixbench.content.tape import Ids, Positions
-from prefixbench.core.blocks import align_down, longest_hit
+from prefixbench.content.tape import Positions
 from prefixbench.core.errors import CollisionError, ErrorContext, Stage
-from prefixbench.core.seeds import mixed, stream
 
 #: Requests whose windows are looked at for diagnosis, spread evenly over the data set.
 DIAGNOSED_REQUESTS = 256
@@ -35,8 +40,8 @@ DIAGNOSED_REQUESTS = 256
 class CollisionReport:
     """What was found in a data set and what was done about it.
 
-    `accidental_hit_lens` gives tokens a request would find beyond the plan: of unrepaired
-    collisions, or of equal blocks under semantics that know no chain.
+    `accidental_hit_lens` gives the tokens that a request finds beyond the plan and that belong to
+    the theory, `uncounted` those of collisions that are only told.
     """
 
     checked: int
@@ -44,6 +49,7 @@ class CollisionReport:
     retries: Positions
     warnings: tuple[str, ...]
     accidental_hit_lens: dict[int, int]
+    uncounted: dict[int, int]
     diagnosed_requests: int
     repeated_windows: int
 
@@ -59,15 +65,26 @@ class CollisionReport:
             "retries": int(self.retries.sum()),
             "warnings": list(self.warnings),
             "accidental_hit_tokens": sum(self.accidental_hit_lens.values()),
+            "uncounted_hit_tokens": sum(self.uncounted.values()),
             "diagnosed_requests": self.diagnosed_requests,
             "repeated_windows": self.repeated_windows,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Equal:
+    """Classes of requests with equal blocks; those `redrawn` can be told apart by another draw."""
+
+    by_text: list[Positions]
+    by_marker: list[Positions]
+    redrawn: list[int]
 
 
 def resolve_collisions(
     composer: Composer,
     block_size: int,
     config: CollisionDetectionConfig,
+    sending: Sending,
     *,
     name_of: Callable[[int], str] = str,
 ) -> tuple[Composer, CollisionReport]:
@@ -79,109 +96,26 @@ def resolve_collisions(
     if not config.enabled:
         return composer, _unchecked(composer)
     retries = composer.retries.copy()
-    collisions = _collisions(composer, block_size, config)
+    equal = _equal_blocks(composer, block_size, config)
     for _ in range(config.max_retries):
-        if not collisions:
+        if not equal.redrawn:
             break
-        retries[list(collisions)] += 1
+        retries[equal.redrawn] += 1
         composer = composer.with_retries(retries)
-        collisions = _collisions(composer, block_size, config)
-    if collisions and config.on_collision is OnCollision.ERROR:
-        raise _exhausted(composer, min(collisions), len(collisions), name_of)
-    return composer, _report(composer, block_size, config, collisions)
+        equal = _equal_blocks(composer, block_size, config)
+    if equal.redrawn and config.on_collision is OnCollision.ERROR:
+        raise _exhausted(composer, min(equal.redrawn), len(equal.redrawn), name_of)
+    return composer, _report(composer, block_size, config, sending, equal)
 
 
-def _collisions(
-    composer: Composer, block_size: int, config: CollisionDetectionConfig
-) -> dict[int, int | None]:
-    """Requests whose first block is not unique, with the request they repeat (None: the prefix)."""
-    if not config.first_non_shared_block_unique:
-        return {}
-    marked = composer.recipes.column("marker_count") > 0
-    natural = np.flatnonzero(~marked)
-    return _equal_markers(composer, block_size, np.flatnonzero(marked)) | _equal_blocks(
-        composer, block_size, natural
-    )
-
-
-def _full_first_block(composer: Composer, block_size: int) -> Any:
-    columns = composer.columns
-    start = columns.planned_prefix_len // block_size * block_size
-    return start + block_size <= columns.input_len
-
-
-def _equal_markers(
-    composer: Composer, block_size: int, requests: Positions
-) -> dict[int, int | None]:
-    """Two blocks with markers are equal only if place and markers are: a marker occurs neither in
-    a prefix nor in any other text."""
-    requests = requests[_full_first_block(composer, block_size)[requests]]
-    table, columns = composer.recipes, composer.columns
-    prefix = columns.planned_prefix_len
-    inside = np.minimum(table.column("marker_count"), block_size - prefix % block_size)
-    key: Any = stream("first_block")
-    parts = (
-        numberings(columns.group, prefix > composer.frame.head_len),
-        prefix,
-        table.column("first_marker"),
-        np.where(inside > 1, table.column("second_marker"), -1),
-    )
-    for part in parts:
-        key = mixed(key, part[requests].astype(np.uint64))
-    if not _has_repeats(key):
-        return {}
-    _, first_places, inverse = np.unique(key, return_index=True, return_inverse=True)
-    twins = requests[first_places][inverse]
-    return {
-        int(request): int(twin)
-        for request, twin in zip(requests, twins, strict=True)
-        if request != twin
-    }
-
-
-def _has_repeats(keys: Any) -> bool:
-    """Whether any value occurs twice; costs a sort, far less than finding out which."""
-    ordered = np.sort(keys)
-    return bool((ordered[1:] == ordered[:-1]).any())
-
-
-def _equal_blocks(
-    composer: Composer, block_size: int, requests: Positions
-) -> dict[int, int | None]:
-    """Judge requests by the ids of their first block, in the order of their numbers."""
-    found: dict[int, int | None] = {}
-    columns = composer.columns
-    prefix_len = columns.planned_prefix_len
-    numbering = numberings(columns.group, prefix_len > composer.frame.head_len).tolist()
-    registries: dict[int, _FirstBlocks] = {}
-    pairs = zip(requests.tolist(), composer.each_ids(requests), strict=True)
-    for request, tokens in pairs:
-        name = numbering[request]
-        if name not in registries:
-            master = composer.master_ids(name) if name >= 0 else composer.head_ids
-            registries[name] = _FirstBlocks(block_size, master)
-        registries[name].judge(request, tokens, int(prefix_len[request]), found)
-    return found
-
-
-class _FirstBlocks:
-    """First blocks of one numbering, and which request brought each."""
-
-    def __init__(self, block_size: int, master: Ids) -> None:
-        self._registry = BlockRegistry(block_size, master, window_capacity=2)
-        self._owners: dict[int, int] = {}
-
-    def judge(self, request: int, tokens: Ids, prefix: int, found: dict[int, int | None]) -> None:
-        block = self._registry.first_block(tokens, prefix)
-        if block is None:
-            return
-        size = self._registry.block_size
-        if self._registry.shared_len(tokens) >= align_down(prefix, size) + size:
-            found[request] = None
-        elif block in self._owners:
-            found[request] = self._owners[block]
-        else:
-            self._owners[block] = request
+def _equal_blocks(composer: Composer, block_size: int, config: CollisionDetectionConfig) -> _Equal:
+    by_marker = classes_of_equal_markers(composer, block_size)
+    texts = find_equal_texts(composer, block_size)
+    is_natural = composer.columns.divergence_len == 0
+    again = chain.from_iterable(members[1:].tolist() for members in by_marker)
+    redrawn = {*texts.redrawn, *(request for request in again if is_natural[request])}
+    unwanted = sorted(redrawn) if config.first_non_shared_block_unique else []
+    return _Equal(texts.classes, by_marker, unwanted)
 
 
 def _exhausted(
@@ -210,6 +144,7 @@ def _unchecked(composer: Composer) -> CollisionReport:
         retries=composer.retries,
         warnings=(),
         accidental_hit_lens={},
+        uncounted={},
         diagnosed_requests=0,
         repeated_windows=0,
     )
@@ -219,85 +154,80 @@ def _report(
     composer: Composer,
     block_size: int,
     config: CollisionDetectionConfig,
-    collisions: dict[int, int | None],
+    sending: Sending,
+    equal: _Equal,
 ) -> CollisionReport:
-    diagnosed, repeated, accidental = _diagnose(composer, block_size, config)
-    for request, twin in collisions.items():
-        accidental[request] = _hit_beyond_plan(composer, block_size, request, twin)
+    order = np.argsort(sending.place, kind="stable")
+    heads = classes_of_equal_heads(composer, block_size, order, sending.cache)
+    by_marker = chained_accidents(composer, block_size, sending, [*equal.by_marker, *heads])
+    by_text = chained_accidents(composer, block_size, sending, equal.by_text)
+    statuses = _statuses(composer, block_size)
+    for request in by_marker:
+        statuses[request] = CollisionStatus.REPEATS_MARKER
+    for request in by_text:
+        statuses[request] = CollisionStatus.COLLIDES
+    counted, uncounted = by_marker | by_text, {}
+    if config.cache_match_semantics is not CacheMatchSemantics.CHAINED_PREFIX:
+        counted = unchained_accidents(composer, block_size, sending, config.cache_match_semantics)
+    elif config.on_collision is not OnCollision.ACCEPT_WITH_WARNING:
+        counted, uncounted = by_marker, by_text
+    diagnosed, repeated = _diagnose(composer, block_size, config)
     return CollisionReport(
         checked=len(composer),
-        statuses=_statuses(composer, block_size, collisions),
+        statuses=statuses,
         retries=composer.retries,
-        warnings=tuple(_warnings(composer, collisions, accidental)),
-        accidental_hit_lens={request: hit for request, hit in accidental.items() if hit},
+        warnings=tuple(_warnings(composer, by_text, by_marker, counted)),
+        accidental_hit_lens=counted,
+        uncounted=uncounted,
         diagnosed_requests=diagnosed,
         repeated_windows=repeated,
     )
 
 
-def _statuses(
-    composer: Composer, block_size: int, collisions: dict[int, int | None]
-) -> list[CollisionStatus]:
-    full = _full_first_block(composer, block_size)
+def _statuses(composer: Composer, block_size: int) -> list[CollisionStatus]:
     words = [CollisionStatus.OK] * len(composer)
     for request in np.flatnonzero(composer.retries > 0).tolist():
         words[request] = CollisionStatus.REPAIRED
-    for request in np.flatnonzero(~full).tolist():
+    for request in np.flatnonzero(~has_full_first_block(composer, block_size)).tolist():
         words[request] = CollisionStatus.NO_FULL_BLOCK
-    for request in collisions:
-        words[request] = CollisionStatus.COLLIDES
     return words
 
 
 def _warnings(
-    composer: Composer, collisions: dict[int, int | None], accidental: dict[int, int]
+    composer: Composer,
+    by_text: dict[int, int],
+    by_marker: dict[int, int],
+    counted: dict[int, int],
 ) -> Iterator[str]:
-    if collisions:
-        yield f"{len(collisions)} requests repeat the first unshared block of another request"
-    accidental_hits = sum(accidental.values())
-    if accidental_hits:
-        yield f"{accidental_hits} tokens would be found by accident"
+    if by_text:
+        yield f"{len(by_text)} requests repeat the first unshared block of another request"
+    if by_marker:
+        markers = len(composer.pool.words.request_markers)
+        yield (
+            f"{len(by_marker)} requests begin their own part as another one does, since the"
+            f" vocabulary has no more than {markers} markers for it"
+        )
+    if counted:
+        yield (
+            f"{sum(counted.values())} tokens are found by accident; the designed ratio counts them"
+        )
     if composer.exhausted_count:
         yield (
             f"{composer.exhausted_count} requests repeat samples: the corpus has no more text"
             " than that"
         )
-    heads = [composer.recipes.masters[group].markers[0] for group in composer.groups_with_prefix]
-    if len(set(heads)) < len(heads):
-        yield (
-            f"{len(heads)} groups share {len(set(heads))} first tokens; a cache of single tokens"
-            " finds one token more than planned"
-        )
 
 
 def _diagnose(
     composer: Composer, block_size: int, config: CollisionDetectionConfig
-) -> tuple[int, int, dict[int, int]]:
-    """Requests looked at, repeats in their unshared parts, and accidental hits by request.
-
-    Without a chain every request counts; with it a sample shows how much the texts repeat.
-    """
-    is_chained = config.cache_match_semantics is CacheMatchSemantics.CHAINED_PREFIX
-    step = -(-len(composer) // DIAGNOSED_REQUESTS) if is_chained and len(composer) else 1
+) -> tuple[int, int]:
+    """Requests of a sample, and how often a window of their unshared parts repeats."""
+    step = max(-(-len(composer) // DIAGNOSED_REQUESTS), 1)
     registry = BlockRegistry(block_size)
     requests = np.arange(0, len(composer), step)
-    starts = composer.columns.planned_prefix_len[requests] // block_size
-    repeated = 0
-    accidental = {}
-    pairs = zip(requests.tolist(), starts.tolist(), composer.each_ids(requests), strict=True)
-    for request, start, tokens in pairs:
-        found, hit = repeats_behind(tokens, start, registry, config)
-        repeated += found
-        accidental[request] = hit
-    return len(requests), repeated, accidental
-
-
-def _hit_beyond_plan(composer: Composer, block_size: int, request: int, twin: int | None) -> int:
-    """Tokens of whole blocks that a request has in common with its twin beyond its prefix."""
-    tokens = composer.prompt_ids(request)
-    group = int(composer.columns.group[request])
-    other = composer.master_ids(group) if twin is None else composer.prompt_ids(twin)
-    shared = BlockRegistry(block_size, other, window_capacity=2).shared_len(tokens)
-    hit = min(align_down(shared, block_size), longest_hit(len(tokens), block_size))
-    planned = align_down(int(composer.columns.planned_prefix_len[request]), block_size)
-    return max(hit - planned, 0)
+    starts = composer.columns.planned_prefix_len[requests] // block_size * block_size
+    repeated = sum(
+        repeated_windows(tokens[start:], registry, config)
+        for start, tokens in zip(starts.tolist(), composer.each_ids(requests), strict=True)
+    )
+    return len(requests), repeated

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from prefixbench.config.suffix import CacheMatchSemantics, CollisionDetectionConfig, OnCollision
+from prefixbench.content.accidents import Sending
+from prefixbench.content.collide import CollisionStatus
 from prefixbench.content.compose import Composer, ContentColumns
 from prefixbench.content.repair import CollisionReport, resolve_collisions
 from prefixbench.core.log import event
 from prefixbench.core.records import ValidationStatus
 from prefixbench.dataset.materials import Materials
 from prefixbench.workload.lengths import request_id
+from prefixbench.workload.order import positions
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.validate import count_accidental_hits, worst
 
@@ -24,14 +26,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ComposedPlan:
-    """A composer whose requests were checked, and the accidental hits that the theory counts."""
+    """A composer whose requests were checked, and what was found."""
 
     composer: Composer
     report: CollisionReport
-    accidental_hits: Mapping[int, int]
+
+    @property
+    def accidental_hits(self) -> Mapping[int, int]:
+        """Tokens by request that the theory counts beside the planned ones."""
+        return self.report.accidental_hit_lens
 
     def status_of(self, request: int) -> str:
         return self.report.statuses[request].value
+
+    def repeats_marker(self, request: int) -> bool:
+        return self.report.statuses[request] is CollisionStatus.REPEATS_MARKER
 
 
 def content_columns(plan: Plan) -> ContentColumns:
@@ -50,35 +59,53 @@ def content_columns(plan: Plan) -> ContentColumns:
 
 def compose_without_collisions(plan: Plan, materials: Materials) -> ComposedPlan:
     """Compose, search, redraw; raises CollisionError where the retries do not suffice."""
-    detection = plan.config.suffix.collision_detection
     composer, report = resolve_collisions(
         materials.composer(content_columns(plan)),
         plan.geometry.granularity,
-        detection,
+        plan.config.suffix.collision_detection,
+        _sending(plan),
         name_of=request_id,
     )
     for warning in report.warnings:
         event(log, "collision.warning", level=logging.WARNING, detail=warning)
-    counted = report.accidental_hit_lens if _counts(detection) else {}
-    return ComposedPlan(composer=composer, report=report, accidental_hits=counted)
+    return ComposedPlan(composer=composer, report=report)
 
 
-def _counts(detection: CollisionDetectionConfig) -> bool:
-    """Whether accidental hits belong to the theory: the cache would find them, or so it is said."""
-    chained = detection.cache_match_semantics is CacheMatchSemantics.CHAINED_PREFIX
-    return not chained or detection.on_collision is OnCollision.ACCEPT_WITH_WARNING
+def _sending(plan: Plan) -> Sending:
+    """One request after the other: texts know nothing of concurrency or of limits of a cache."""
+    options = {group.id: (group.model, group.cache_salt) for group in plan.config.prefix.groups}
+    numbers: dict[tuple[str | None, str | None], int] = {}
+    namespaces = [
+        numbers.setdefault(options.get(name, (None, None)), len(numbers))
+        for name in plan.workload.group_ids
+    ]
+    namespace = np.array(namespaces, np.int64)[plan.workload.group]
+    hits = plan.lag_model.depths(lag=1).hits.astype(np.int64)
+    return Sending(
+        place=positions(plan.order),
+        cache=plan.routes.cache * len(numbers) + namespace,
+        planned_hits=hits * plan.geometry.granularity,
+        warmed=plan.domains.warmed,
+    )
 
 
 def with_accidental_hits(
     plan: Plan, composed: ComposedPlan, report: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The validation report with accidental hits in the designed ratio, and a warning."""
-    tokens = sum(composed.accidental_hits.values())
-    if not tokens:
-        return dict(report)
+    """The validation report with accidental hits in the designed ratio.
+
+    Those that are no property of the plan, but of the texts, are a warning as well.
+    """
+    hits = composed.accidental_hits
+    repeated = sum(hits[request] for request in hits if composed.repeats_marker(request))
+    tokens = sum(hits.values())
     counted = count_accidental_hits(plan, report, tokens)
-    statuses = [
-        ValidationStatus(counted["validation_status"]),
-        ValidationStatus.PASS_WITH_WARNING,
-    ]
-    return {**counted, "validation_status": worst(statuses), "accidental_hit_tokens": tokens}
+    statuses = [ValidationStatus(counted["validation_status"])]
+    if tokens > repeated:
+        statuses.append(ValidationStatus.PASS_WITH_WARNING)
+    return {
+        **counted,
+        "validation_status": worst(statuses),
+        "accidental_hit_tokens": tokens,
+        "repeated_marker_hit_tokens": repeated,
+    }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefixbench.config.target import TargetScope
+from prefixbench.content.collide import CollisionStatus
 from prefixbench.core.records import ValidationStatus
 from prefixbench.dataset.layout import canonical_sha256
 from prefixbench.dataset.manifest import DatasetManifest
@@ -52,8 +53,9 @@ class _Counted:
 def wrong_report_figures(report: Row, rows: Sequence[Row]) -> Iterator[str]:
     """Totals, deviations and verdict of the validation report."""
     verdict = _verdict_on(report, report["target_hit_ratio"], rows)
-    yield from _differing(report, {**_totals(verdict), **_deviations(verdict)})
-    if report["validation_status"] != _status(report, verdict):
+    figures = _totals(verdict) | _deviations(verdict) | _accidents(rows)
+    yield from _differing(report, figures)
+    if report["validation_status"] != _status(report, rows, verdict):
         yield "validation_status"
     by_group = _by_group(rows)
     for stated in report["per_group"]:
@@ -101,13 +103,28 @@ def _deviations(verdict: ValidationReport) -> dict[str, Any]:
     return {**verdict.deviation_keys(), "deviation_pp": float(verdict.deviation_pp)}
 
 
-def _status(report: Row, verdict: ValidationReport) -> ValidationStatus:
-    """The worst of all that is judged: the ratio, each group, reachability, accidents."""
+def _accidents(rows: Sequence[Row]) -> dict[str, int]:
+    by_marker, others = (
+        sum(row["accidental_hit_len"] for row in rows if _repeats_marker(row) is wanted)
+        for wanted in (True, False)
+    )
+    return {
+        "accidental_hit_tokens": by_marker + others,
+        "repeated_marker_hit_tokens": by_marker,
+    }
+
+
+def _repeats_marker(row: Row) -> bool:
+    return bool(row["collision_status"] == CollisionStatus.REPEATS_MARKER)
+
+
+def _status(report: Row, rows: Sequence[Row], verdict: ValidationReport) -> ValidationStatus:
+    """The worst of all that is judged: the ratio, each group, reachability, accidents of texts."""
     judged = [verdict.validation_status]
     judged += [ValidationStatus(stated["validation_status"]) for stated in report["per_group"]]
     if not report["reachable"]:
         judged.append(ValidationStatus.FAIL)
-    if report.get("accidental_hit_tokens"):
+    if any(row["accidental_hit_len"] and not _repeats_marker(row) for row in rows):
         judged.append(ValidationStatus.PASS_WITH_WARNING)
     return worst(judged)
 

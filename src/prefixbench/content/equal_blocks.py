@@ -1,0 +1,145 @@
+"""Requests whose first unshared block is equal: the only accidents that a chain allows.
+
+Requests that begin their unique part with markers are judged all at once by their markers; those
+that begin with natural text, one by one by the ids of the block.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from prefixbench.content.compose import Composer
+from prefixbench.content.divergence import numberings
+from prefixbench.content.registry import BlockRegistry
+from prefixbench.content.tape import Positions
+from prefixbench.core.blocks import align_down
+from prefixbench.core.seeds import mixed, stream
+
+
+def has_full_first_block(composer: Composer, block_size: int) -> Any:
+    """Of each request, whether the block in which it leaves its prefix lies wholly inside it."""
+    columns = composer.columns
+    start = columns.planned_prefix_len // block_size * block_size
+    return start + block_size <= columns.input_len
+
+
+def classes_of_equal_markers(composer: Composer, block_size: int) -> list[Positions]:
+    """Classes of requests that begin with the same markers at the same place.
+
+    A marker occurs neither in a prefix nor in any other text, so blocks with markers are equal
+    only if place and markers are.
+    """
+    table, columns = composer.recipes, composer.columns
+    is_marked = table.column("marker_count") > 0
+    requests = np.flatnonzero(is_marked & has_full_first_block(composer, block_size))
+    prefix = columns.planned_prefix_len
+    inside = np.minimum(table.column("marker_count"), block_size - prefix % block_size)
+    key: Any = stream("first_block")
+    parts = (
+        _meeting(composer),
+        prefix,
+        table.column("first_marker"),
+        np.where(inside > 1, table.column("second_marker"), -1),
+    )
+    for part in parts:
+        key = mixed(key, part[requests].astype(np.uint64))
+    return _equal_keys(key, requests)
+
+
+def _equal_keys(keys: Any, requests: Positions) -> list[Positions]:
+    """Requests with one key, two or more, in their order."""
+    # A plain sort tells whether there is any, and costs far less than finding out which.
+    ordered = np.sort(keys)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return []
+    order = np.argsort(keys, kind="stable")
+    ends = np.flatnonzero(np.diff(keys[order])) + 1
+    return [requests[part] for part in np.split(order, ends) if len(part) > 1]
+
+
+@dataclass(frozen=True, slots=True)
+class EqualTexts:
+    """Requests that are to be drawn anew, and the classes in which some find others' blocks."""
+
+    redrawn: list[int]
+    classes: list[Positions]
+
+
+def find_equal_texts(composer: Composer, block_size: int) -> EqualTexts:
+    """Requests whose unique part begins with the same natural text, or as their prefix goes on.
+
+    Where one goes on as its prefix, its class is all that share this prefix.
+    """
+    owners: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    like_prefix: defaultdict[int, list[int]] = defaultdict(list)
+    registries: dict[int, BlockRegistry] = {}
+    natural = np.flatnonzero(composer.recipes.column("marker_count") == 0)
+    numbering, meeting = _numbering(composer), _meeting(composer)
+    prefix_len = composer.columns.planned_prefix_len
+    for request, tokens in zip(natural.tolist(), composer.each_ids(natural), strict=True):
+        name, prefix = int(numbering[request]), int(prefix_len[request])
+        if name not in registries:
+            master = composer.master_ids(name) if name >= 0 else composer.head_ids
+            registries[name] = BlockRegistry(block_size, master, window_capacity=2)
+        block = registries[name].first_block(tokens, prefix)
+        if block is None:
+            continue
+        next_block = align_down(prefix, block_size) + block_size
+        if registries[name].shared_len(tokens) >= next_block:
+            like_prefix[name].append(request)
+        else:
+            owners[int(meeting[request]), block].append(request)
+    equal = [np.array(requests) for requests in owners.values() if len(requests) > 1]
+    return EqualTexts(
+        redrawn=[
+            *chain.from_iterable(like_prefix.values()),
+            *chain.from_iterable(requests[1:].tolist() for requests in equal),
+        ],
+        classes=[*equal, *(np.flatnonzero(numbering == name) for name in like_prefix)],
+    )
+
+
+def _numbering(composer: Composer) -> Positions:
+    columns = composer.columns
+    return numberings(columns.group, columns.planned_prefix_len > composer.frame.head_len)
+
+
+def _meeting(composer: Composer) -> Positions:
+    """A number that requests have in common if they share all before their unique part.
+
+    That is their numbering, but for prefixes that end behind the first group marker: groups that
+    share it meet there.
+    """
+    markers = np.array([draw.markers[0] for draw in composer.recipes.masters])
+    _, first, inverse = np.unique(markers, return_index=True, return_inverse=True)
+    columns = composer.columns
+    ends_behind_marker = columns.planned_prefix_len == composer.frame.head_len + 1
+    shared: Positions = np.where(
+        ends_behind_marker, first[inverse][columns.group], _numbering(composer)
+    )
+    return shared
+
+
+def classes_of_equal_heads(
+    composer: Composer, block_size: int, order: Positions, caches: Positions
+) -> list[Positions]:
+    """The first requests of groups that share their first marker, where a block ends behind it.
+
+    Such groups are more than there are markers; a second marker parts them one token later.
+    `caches` are those of the requests, `order` lists them as they are sent.
+    """
+    behind_marker = composer.frame.head_len + 1
+    if behind_marker % block_size:
+        return []
+    columns = composer.columns
+    first_markers = np.array([draw.markers[0] for draw in composer.recipes.masters])
+    reaching = order[columns.planned_prefix_len[order] >= behind_marker]
+    domains = np.stack([caches[reaching], columns.group[reaching]], axis=1)
+    _, first = np.unique(domains, axis=0, return_index=True)
+    openers = np.sort(reaching[first])
+    return _equal_keys(first_markers[columns.group[openers]], openers)
