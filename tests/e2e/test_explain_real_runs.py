@@ -60,6 +60,15 @@ async def test_a_small_cache_is_found_out(tmp_path: Path) -> None:
     assert report["predicted_hit_ratio"] < report["designed_hit_ratio"]
 
 
+async def test_a_small_cache_that_was_planned_for_is_no_cause_to_blame(tmp_path: Path) -> None:
+    dataset = sample(planning={"capacity_blocks": 20}, target={"hit_ratio": 0.2})
+    report = await reported(dataset, tmp_path, capacity_blocks=20)
+    steps = {row["name"]: row["contribution_pp"] for row in report["attribution"]["stations"]}
+    assert steps["theory"] > 1, "nothing was given up: nothing to show"
+    assert abs(steps.get("capacity_eviction", 0)) < steps["theory"] / 2
+    assert report["attribution"]["unexplained_pp"] == pytest.approx(0, abs=1e-9)
+
+
 async def test_an_extra_token_stops_the_run_and_the_report_says_why(tmp_path: Path) -> None:
     report = await reported(sample(), tmp_path, "extra_prompt_token")
     assert {"template_tokens", "failed_requests"} <= causes(report).keys()

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from prefixbench.explain.analysis import Analysis
 from prefixbench.explain.report import report_of
 from prefixbench.explain.run_files import read_run
-from synthetic_runs import World, write_run
+from synthetic_runs import write_run
+from synthetic_world import World
 
 NAMES = ("a", "b", "c", "d")
 
@@ -37,6 +38,8 @@ def worlds(draw: st.DrawFn, *, faults: bool = True) -> World:
         concurrency=draw(st.integers(1, 8)),
         rounds=draw(st.integers(1, 2)),
         seed=draw(st.integers(0, 99)),
+        planned_flight=draw(st.sampled_from([1, 1, 2, 5])),
+        planned_blocks=draw(st.sampled_from([None, None, 20, 60])),
     )
     if not faults:
         return honest
@@ -51,6 +54,7 @@ def worlds(draw: st.DrawFn, *, faults: bool = True) -> World:
         forgetful=draw(st.booleans()),
         evictions=draw(st.sampled_from([None, 7])),
         reports_cached=draw(st.booleans()),
+        served_blocks=draw(st.sampled_from([None, 20, 50])),
     )
 
 
@@ -85,9 +89,41 @@ def test_an_honest_unlimited_cache_is_explained_whatever_the_concurrency(world: 
     analysis = analysed(world)
     assert analysis.attribution.unexplained == 0
     found = {station.name for station in analysis.attribution.stations if station.is_cause}
-    assert found <= {"execution_mode", "processing_order", "concurrency_visibility"}
-    if world.concurrency == 1:
-        assert found <= {"execution_mode"}
+    allowed = {"execution_mode", "processing_order", "concurrency_visibility"}
+    if analysis.conditions is None:
+        assert found <= allowed
+        assert world.concurrency > 1 or found <= {"execution_mode"}
+    else:
+        assert found <= allowed | {"capacity_eviction"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_what_a_plan_allows_for_is_walked_again_from_the_files(world: World) -> None:
+    """The toy cache of the plan is an LRU list of blocks; its hits stand in the report's totals."""
+    checks = report_of(analysed(world)).to_json()["checks"]
+    (walked,) = [row for row in checks if row["name"] == "plan_walked_again"]
+    assert walked["status"] in ("ok", "not_measured")
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(faults=False), st.sampled_from([20, 60, None]))
+def test_a_loss_that_the_plan_allows_for_is_no_cause(world: World, blocks: int | None) -> None:
+    """Served as planned, one at a time: the way down from the theory is the plan's own."""
+    served = replace(
+        world, mode="progressive_prefix_fill", semantics="order_aware_global",
+        planned_blocks=blocks, served_blocks=blocks, planned_flight=1, concurrency=1,
+    )  # fmt: skip
+    analysis = analysed(served)
+    steps = {station.name: station for station in analysis.attribution.stations}
+    assert analysis.actual is not None
+    assert analysis.actual.ratio == analysis.planned
+    assert analysis.attribution.unexplained == 0
+    assert not any(station.is_cause for station in steps.values())
+    assert ("theory" in steps) == ("planned_conditions" in steps) == (blocks is not None)
+    if blocks is not None:
+        assert steps["theory"].contribution == -steps["planned_conditions"].contribution >= 0
+        assert steps["planned_conditions"].ratio == analysis.planned
 
 
 @settings(max_examples=40, deadline=None)

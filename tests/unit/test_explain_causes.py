@@ -56,6 +56,49 @@ def test_checks_count_the_requests_that_went_as_planned(tmp_path: Path) -> None:
     assert 0 < seen["requests_as_planned"][1] < 60
 
 
+PLANNED = {"planned_flight": 4, "groups": ("a",), "requests": 40}
+
+
+def test_a_plan_for_requests_in_flight_has_a_station_of_its_own(tmp_path: Path) -> None:
+    report = explained(tmp_path, **PLANNED, concurrency=4)
+    steps = {row["name"]: row["contribution_pp"] for row in report["attribution"]["stations"]}
+    assert list(steps)[:3] == ["target", "designed", "theory"]
+    assert steps["theory"] > 0.5, "the plan gave nothing up: nothing to show"
+    assert steps["planned_conditions"] == pytest.approx(-steps["theory"])
+    assert causes(report).get("concurrency_visibility", 0) == pytest.approx(
+        report["runtime_deviation"] * 100
+    )
+    assert report["attribution"]["unexplained_pp"] == 0
+    allowed = report["planned_conditions"]
+    assert (allowed["concurrency"], allowed["capacity_blocks"]) == (4, None)
+    assert allowed["in_words"] == "4 requests in flight"
+    assert allowed["theoretical_hit_ratio"] == pytest.approx(
+        report["designed_hit_ratio"] + steps["theory"] / 100
+    )
+
+
+def test_what_was_kept_although_the_plan_gave_it_up_is_a_gain(tmp_path: Path) -> None:
+    flying = explained(tmp_path / "flying", **PLANNED, concurrency=1)
+    assert causes(flying)["concurrency_visibility"] == pytest.approx(
+        flying["runtime_deviation"] * 100
+    )
+    roomy = explained(tmp_path / "roomy", planned_blocks=60)
+    assert roomy["planned_conditions"]["in_words"] == "a cache of 60 blocks"
+    assert causes(roomy) == {"capacity_eviction": pytest.approx(roomy["runtime_deviation"] * 100)}
+    for report in (flying, roomy):
+        (verdict,) = report["attribution"]["verdicts"]
+        assert verdict["contribution_pp"] > 0.5
+        assert verdict["hint"].startswith("plan ")
+        assert report["attribution"]["unexplained_pp"] == 0
+
+
+def test_a_plan_for_the_cache_that_served_it_blames_nothing(tmp_path: Path) -> None:
+    report = explained(tmp_path, planned_blocks=60, served_blocks=60)
+    assert report["runtime_deviation"] == 0
+    assert causes(report) == {}
+    assert {row["status"] for row in report["checks"]} == {"ok"}
+
+
 def test_what_was_noticed_while_running_is_named_only_while_something_is_left(
     tmp_path: Path,
 ) -> None:

@@ -15,7 +15,8 @@ from prefixbench.explain.charts import CLOUD_POINTS, CURVE_POINTS, Chart, charts
 from prefixbench.explain.html import render_page
 from prefixbench.explain.report import report_of
 from prefixbench.explain.run_files import read_run
-from synthetic_runs import World, write_run
+from synthetic_runs import write_run
+from synthetic_world import World
 
 HOSTILE = '</script><script>alert("x")</script><b>&amp;'
 
@@ -49,6 +50,14 @@ class Page(HTMLParser):
 def page_of(folder: Path, **changes: Any) -> str:
     analysis = Analysis(read_run(write_run(folder, **changes)))
     return render_page(report_of(analysis), charts(analysis))
+
+
+def test_the_waterfall_shows_what_the_plan_allows_for(tmp_path: Path) -> None:
+    page = page_of(tmp_path / "planned", planned_blocks=60, served_blocks=60)
+    assert "allowing for a cache of 60 blocks" in page
+    assert "planned conditions" in Page(page).texts["table-stations"]
+    assert "as the plan allows" in page
+    assert "allowing for" not in page_of(tmp_path / "plain")
 
 
 def test_the_page_loads_nothing_but_itself(tmp_path: Path) -> None:

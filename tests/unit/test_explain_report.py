@@ -18,7 +18,8 @@ CONTRACT_KEYS = {
     "target_hit_ratio", "designed_hit_ratio", "predicted_hit_ratio", "actual_hit_rate",
     "construction_deviation", "runtime_deviation", "construction_status", "runtime_status",
     "status", "scenario_class", "runtime_threshold_pp", "hit_definition", "phases", "groups",
-    "instances", "performance", "attribution", "dataset_id", "manifest_sha256",
+    "instances", "performance", "planned_conditions", "runtime_status_reason",
+    "attribution", "dataset_id", "manifest_sha256",
 }  # fmt: skip
 
 

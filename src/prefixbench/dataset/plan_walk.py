@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -54,15 +55,62 @@ def sequential_walk(
     return list(islice(walk, len(warm_ups), None))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What a plan allows for: requests `in_flight` at most, and caches of `capacity_blocks`.
+
+    A capacity of None is no limit; a block has `block_size` tokens. `has_barrier`: the first
+    request of each group is waited for.
+    """
+
+    in_flight: int
+    capacity_blocks: int | None
+    block_size: int
+    has_barrier: bool = False
+
+    @classmethod
+    def of(cls, manifest: DatasetManifest) -> Conditions | None:
+        """The conditions of a data set; None for one request at a time without a limit."""
+        planning = manifest.config["planning"]
+        if planning["concurrency"] == 1 and planning["capacity_blocks"] is None:
+            return None
+        return cls(
+            in_flight=planning["concurrency"],
+            capacity_blocks=planning["capacity_blocks"],
+            block_size=manifest.block_size,
+            has_barrier=manifest.config["request_order"]["leaders"] == Leaders.BARRIER,
+        )
+
+
 def planned_walk(manifest: DatasetManifest, plans: Sequence[RequestPlan]) -> list[RequestOutcome]:
     """The run that was planned: `planning.concurrency` in flight, `planning.capacity_blocks`."""
-    planning = manifest.config["planning"]
-    if planning["concurrency"] == 1 and planning["capacity_blocks"] is None:
+    conditions = Conditions.of(manifest)
+    if conditions is None:
         return sequential_walk(manifest, plans)
-    step = manifest.hit_granularity
-    head = manifest.head_len // step
+    return limited_walk(
+        plans,
+        conditions,
+        cache_scope(manifest.data),
+        hit_granularity=manifest.hit_granularity,
+        head_len=manifest.head_len,
+        warmed=bool(manifest.data["warmed"]),
+    )
+
+
+def limited_walk(
+    plans: Sequence[RequestPlan],
+    conditions: Conditions,
+    scope: CacheScope,
+    *,
+    hit_granularity: int,
+    head_len: int,
+    warmed: bool,
+) -> list[RequestOutcome]:
+    """What each request finds under `conditions`; lengths, granularity and head in tokens."""
+    step = hit_granularity
+    head = head_len // step
     prefixes = np.array([plan.planned_prefix_len // step for plan in plans], np.int64)
-    before = _planned_caches(manifest, plans).depths(prefixes)
+    caches = _caches(plans, conditions, scope, step=step, head_blocks=head, warmed=warmed)
     return [
         RequestOutcome(
             request_id=plan.request_id,
@@ -73,29 +121,36 @@ def planned_walk(manifest: DatasetManifest, plans: Sequence[RequestPlan]) -> lis
             cached_watermark_after=max(prefix, depth) * step,
             expected_head_hit_len=min(prefix, depth, head) * step,
         )
-        for plan, prefix, depth in zip(plans, prefixes.tolist(), before.tolist(), strict=True)
+        for plan, prefix, depth in zip(
+            plans, prefixes.tolist(), caches.depths(prefixes).tolist(), strict=True
+        )
     ]
 
 
-def _planned_caches(manifest: DatasetManifest, plans: Sequence[RequestPlan]) -> LruCaches:
-    planning = manifest.config["planning"]
-    capacity, step = planning["capacity_blocks"], manifest.hit_granularity
-    cache_of = CACHE_OF[cache_scope(manifest.data)]
+def _caches(
+    plans: Sequence[RequestPlan],
+    conditions: Conditions,
+    scope: CacheScope,
+    *,
+    step: int,
+    head_blocks: int,
+    warmed: bool,
+) -> LruCaches:
     group = _numbered(plan.prefix_group_id for plan in plans)
-    has_barrier = manifest.config["request_order"]["leaders"] == Leaders.BARRIER
     # Nothing of an answer's last token is stored.
     tokens = [plan.input_len + max(plan.output_len, 1) - 1 for plan in plans]
+    blocks = conditions.capacity_blocks
     return LruCaches(
         stored=Stored(
             group=group,
-            cache=_numbered(map(cache_of, plans)),
+            cache=_numbered(map(CACHE_OF[scope], plans)),
             blocks=np.array(tokens, np.int64) // step,
         ),
-        capacity_blocks=sys.maxsize if capacity is None else capacity * manifest.block_size // step,
-        head_blocks=manifest.head_len // step,
-        warmed=bool(manifest.data["warmed"]),
-        lag=planning["concurrency"],
-        waited_for=len(np.unique(group)) if has_barrier else 0,
+        capacity_blocks=sys.maxsize if blocks is None else blocks * conditions.block_size // step,
+        head_blocks=head_blocks,
+        warmed=warmed,
+        lag=conditions.in_flight,
+        waited_for=len(np.unique(group)) if conditions.has_barrier else 0,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefixbench.core.records import CacheScope, RequestOutcome
 from prefixbench.core.tally import HitTally
@@ -24,6 +24,9 @@ from prefixbench.explain.run_files import ObservedRequest, RunRecord
 from prefixbench.explain.scene import Scene, planned_scene
 from prefixbench.explain.stations import Attribution, Headline, attribute
 from prefixbench.explain.wording import pick
+
+if TYPE_CHECKING:
+    from prefixbench.dataset.plan_walk import Conditions
 
 _WARMED_SEMANTICS = "static_prefix_ratio"
 
@@ -83,9 +86,19 @@ class Analysis:
     @property
     def other_mode(self) -> bool:
         """Whether a warmed plan ran cold, or a cold plan warmed."""
+        return bool(self.rounds) and not self._is_as_planned(self.rounds[0][0])
+
+    def _is_as_planned(self, phase: Phase) -> bool:
         semantics = pick(self.record.manifest.data, "target", "semantics")
-        planned_warm = semantics == _WARMED_SEMANTICS
-        return bool(self.rounds) and self.rounds[0][0].warmed != planned_warm
+        planned_warm: bool = semantics == _WARMED_SEMANTICS
+        return phase.warmed is planned_warm
+
+    @cached_property
+    def conditions(self) -> Conditions | None:
+        """What the plan allows for; None for one request at a time in an unlimited cache."""
+        from prefixbench.dataset.plan_walk import Conditions
+
+        return Conditions.of(self.record.manifest)
 
     @property
     def target(self) -> Fraction | None:
@@ -172,6 +185,7 @@ class Analysis:
                 external_hits=external or 0,
                 caches=sum(bool(row.get("queries")) for row in self.instances),
                 planned_caches=self.planned_caches,
+                conditions=None if self.other_mode else self.conditions,
             )
         )
 
@@ -191,6 +205,7 @@ class Analysis:
             scope=self.scope,
             granularity=manifest.hit_granularity,
             head_len=manifest.head_len,
+            conditions=self.conditions if self._is_as_planned(phase) else None,
         )
 
 

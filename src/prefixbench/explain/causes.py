@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
 
 class Cause(StrEnum):
@@ -42,10 +43,19 @@ class Confidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """How sure a cause is when it is named, and the next step for the reader."""
+    """How sure a cause is when it is named, and the next step for the reader.
+
+    `hint_for_gain` is the step where the cause gave hits that the plan does without.
+    """
 
     confidence: Confidence
     hint: str
+    hint_for_gain: str | None = None
+
+    def hint_for(self, contribution: Fraction | None) -> str:
+        """The next step after a loss, or after a gain."""
+        gained = contribution is not None and contribution > 0
+        return self.hint_for_gain if gained and self.hint_for_gain else self.hint
 
 
 ADVICE: Mapping[Cause, Advice] = {
@@ -84,6 +94,7 @@ ADVICE: Mapping[Cause, Advice] = {
     Cause.CONCURRENCY_VISIBILITY: Advice(
         Confidence.MEDIUM,
         "lower the concurrency, or use request_order.across_group: lag_robust or leaders: barrier",
+        "plan with a lower planning.concurrency: blocks are seen earlier than the plan allows for",
     ),
     Cause.RESIDUAL_CACHE: Advice(
         Confidence.MEDIUM, "isolate the run: execution.isolation: salt, reset or content"
@@ -91,6 +102,7 @@ ADVICE: Mapping[Cause, Advice] = {
     Cause.CAPACITY_EVICTION: Advice(
         Confidence.MEDIUM,
         "give the server more blocks, or plan for its size with planning.capacity_blocks",
+        "plan for the server's size: planning.capacity_blocks is less than it keeps",
     ),
     Cause.TIER_OVERLAP: Advice(
         Confidence.MEDIUM,

@@ -14,7 +14,15 @@ from typing import Any
 from prefixbench.explain.analysis import Analysis
 from prefixbench.explain.phases import Phase
 from prefixbench.explain.run_files import ObservedRequest
-from prefixbench.explain.stations import DESIGNED, TARGET, UNEXPLAINED, Attribution, Station
+from prefixbench.explain.stations import (
+    DESIGNED,
+    PLANNED_CONDITIONS,
+    TARGET,
+    THEORY,
+    UNEXPLAINED,
+    Attribution,
+    Station,
+)
 from prefixbench.explain.thinning import evenly, keeping_the_largest
 from prefixbench.explain.wording import is_visible_pp, percent, plural, points, readable
 
@@ -288,7 +296,13 @@ def _labels(
 
 
 def _station_name(station: Station) -> str:
-    names = {TARGET: "asked", DESIGNED: "planned", UNEXPLAINED: "unexplained → measured"}
+    names = {
+        TARGET: "asked",
+        DESIGNED: "planned",
+        THEORY: "one at a time, no limit",
+        PLANNED_CONDITIONS: "as the plan allows",
+        UNEXPLAINED: "unexplained → measured",
+    }
     return names.get(station.name, readable(station.name))
 
 

@@ -109,8 +109,14 @@ def _designed(report: PrefixCacheReport) -> Html:
         "Designed · planned",
         percent(report.designed_hit_ratio),
         f"of {count(tokens)} input tokens",
+        _allowing_for(report),
         _prediction(report),
     )
+
+
+def _allowing_for(report: PrefixCacheReport) -> str | None:
+    planned = report.planned_conditions
+    return None if planned is None else f"allowing for {planned['in_words']}"
 
 
 def _prediction(report: PrefixCacheReport) -> str | None:

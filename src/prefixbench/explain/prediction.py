@@ -37,7 +37,7 @@ def predict(scene: Scene, *, in_flight: int | None, lost_hits: int) -> Predictio
     """
     if in_flight is None:
         return unpredicted("the number of requests in flight is not known")
-    high = scene.tally()
+    high = scene.under(None).tally()
     flying = plural(in_flight, "request")
     if lost_hits and in_flight > 1:
         return unpredicted(

@@ -35,7 +35,7 @@ from prefixbench.explain.provenance import provenance
 from prefixbench.explain.reconcile import known_sum, reconcile, runtime_checks
 from prefixbench.explain.run_facts import run_facts
 from prefixbench.explain.run_files import ObservedRequest, RunRecord, read_run
-from prefixbench.explain.stations import Attribution
+from prefixbench.explain.stations import THEORY, Attribution, conditions_in_words
 from prefixbench.explain.unsized import Unsized, noticed, why_unmeasured
 from prefixbench.explain.verdict import THRESHOLDS, overall_status, scenario_class
 
@@ -73,6 +73,7 @@ class PrefixCacheReport:
     scenario_class: str
     runtime_threshold_pp: Mapping[str, float | None]
     hit_definition: str | None
+    planned_conditions: Mapping[str, Any] | None
     prediction: Mapping[str, Any]
     usage: Mapping[str, Any]
     notes: list[str]
@@ -175,6 +176,7 @@ def report_of(analysis: Analysis) -> PrefixCacheReport:
         scenario_class=scenario,
         runtime_threshold_pp=THRESHOLDS[scenario].to_json(),
         hit_definition=record.manifest.data.get("hit_definition"),
+        planned_conditions=_planned_conditions(analysis),
         prediction=analysis.prediction.to_json(),
         usage=_usage(analysis),
         notes=notes(analysis, scenario, judgement),
@@ -186,6 +188,22 @@ def report_of(analysis: Analysis) -> PrefixCacheReport:
         checks=_checks(analysis),
         provenance=provenance(record),
     )
+
+
+def _planned_conditions(analysis: Analysis) -> dict[str, Any] | None:
+    """What the designed ratio allows for, and what the plan would hit without it."""
+    conditions = analysis.conditions
+    if conditions is None:
+        return None
+    theory = next(
+        (step.ratio for step in analysis.attribution.stations if step.name == THEORY), None
+    )
+    return {
+        "concurrency": conditions.in_flight,
+        "capacity_blocks": conditions.capacity_blocks,
+        "in_words": conditions_in_words(conditions),
+        "theoretical_hit_ratio": _number(theory),
+    }
 
 
 def _usage(analysis: Analysis) -> dict[str, Any]:
@@ -286,7 +304,7 @@ def _verdict(cause: Cause, evidence: str, contribution: Fraction | None) -> dict
         "confidence": ADVICE[cause].confidence,
         "contribution_pp": _number(contribution, 100),
         "evidence": evidence,
-        "hint": ADVICE[cause].hint,
+        "hint": ADVICE[cause].hint_for(contribution),
     }
 
 

@@ -2,18 +2,23 @@
 
 A scene answers one question: what would an unlimited cache with sequential visibility have hit, if
 requests came in *this* order, to *these* caches, counted in *these* steps? Attribution replaces one
-planned fact by the observed one at a time and reads off the difference.
+planned fact by the observed one at a time and reads off the difference. A plan that allows for
+several requests in flight, or for a limited cache, has a scene with such conditions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from prefixbench.core.records import CacheScope, RequestOutcome, RequestPlan
 from prefixbench.core.tally import HitTally
 from prefixbench.explain.phases import Phase
 from prefixbench.simulator.watermark import simulate_prefix_cache_watermarks
+
+if TYPE_CHECKING:  # plans with conditions are walked in arrays; few plans have any
+    from prefixbench.dataset.plan_walk import Conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +37,12 @@ class Scene:
     extra_head_len: int = 0
     warm: Mapping[str, int] = field(default_factory=dict)
     unanswered: tuple[RequestPlan, ...] = ()
+    conditions: Conditions | None = None
 
     def outcomes(self) -> tuple[RequestOutcome, ...]:
         """What each request finds, in the scene's order."""
+        if self.conditions is not None:
+            return self._outcomes_under(self.conditions)
         return simulate_prefix_cache_watermarks(
             self.as_seen(),
             self.scope,
@@ -42,6 +50,23 @@ class Scene:
             head_len=self.seen_head_len,
             warm=self.seen_warm,
         ).outcomes
+
+    def _outcomes_under(self, conditions: Conditions) -> tuple[RequestOutcome, ...]:
+        from prefixbench.dataset.plan_walk import limited_walk
+
+        walk = limited_walk(
+            self.as_seen(),
+            conditions,
+            self.scope,
+            hit_granularity=self.granularity,
+            head_len=self.seen_head_len,
+            warmed=bool(self.warm),
+        )
+        return tuple(walk)
+
+    def under(self, conditions: Conditions | None) -> Scene:
+        """The same scene under other conditions; None for the theory: one at a time, no limit."""
+        return replace(self, conditions=conditions)
 
     def tally(self) -> HitTally:
         """Hits and input tokens of all requests."""
@@ -79,6 +104,7 @@ def planned_scene(
     scope: CacheScope,
     granularity: int,
     head_len: int,
+    conditions: Conditions | None = None,
 ) -> Scene:
     """The phase as it was planned: every request, planned order and routing, cold or warmed."""
     return Scene(
@@ -87,6 +113,7 @@ def planned_scene(
         granularity=granularity,
         head_len=head_len,
         warm=deepest_prefixes(plans) if phase.warmed else {},
+        conditions=conditions,
     )
 
 

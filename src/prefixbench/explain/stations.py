@@ -9,23 +9,31 @@ Ratios are fractions here and become floats when the report is written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prefixbench.core.tally import HitTally, Unit, total
 from prefixbench.explain.causes import Cause
 from prefixbench.explain.observed import OBSERVE, Observe, Server
+from prefixbench.explain.own_hits import OwnHits, own_hits
 from prefixbench.explain.phases import Phase, combined_tally
 from prefixbench.explain.scene import Scene, deepest_prefixes
-from prefixbench.explain.visibility import hit_bounds
 from prefixbench.explain.wording import count, plural
+
+if TYPE_CHECKING:
+    from prefixbench.dataset.plan_walk import Conditions
 
 TARGET = "target"
 DESIGNED = "designed"
+#: The plan without what it allows for, and what it allows for (requests in flight, a small cache).
+THEORY = "theory"
+PLANNED_CONDITIONS = "planned_conditions"
 UNEXPLAINED = "unexplained"
+
+_NO_CAUSE = frozenset({TARGET, DESIGNED, THEORY, PLANNED_CONDITIONS, UNEXPLAINED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +47,7 @@ class Station:
 
     @property
     def is_cause(self) -> bool:
-        return self.name not in (TARGET, DESIGNED, UNEXPLAINED)
+        return self.name not in _NO_CAUSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +64,7 @@ class Headline:
 
     `other_mode` says that a warmed plan ran cold, or the reverse; `eviction_evidence` what shows
     that the cache was too small, if anything does. `caches` are those that counted queries, and
-    `planned_caches` those that should.
+    `planned_caches` those that should. `conditions` are what the plan allows for.
     """
 
     target: Fraction | None
@@ -68,6 +76,7 @@ class Headline:
     external_hits: int
     caches: int
     planned_caches: int
+    conditions: Conditions | None = None
 
 
 class _Path:
@@ -104,13 +113,15 @@ def attribute(headline: Headline) -> Attribution:
     """Walk from the target over the design to what the counters say."""
     path = _construction(headline)
     scenes = _observed_facts(path, headline)
+    allowed = _planned_conditions(path, headline.conditions, scenes)
     actual = combined_tally(phase for phase, _ in headline.rounds)
     if actual is None or actual.ratio is None:
         return Attribution(stations=path.stations(), unexplained=None)
-    witness = _witness(scenes)
+    witness = own_hits(scenes)
     if witness is not None and witness.total.ratio is not None:
-        elsewhere = min(witness.tokens.lost, _most_lost_to_routing(scenes, headline))
-        _per_request(path, witness, headline, elsewhere)
+        unplanned = max(witness.tokens.lost - allowed.evicted, 0)
+        elsewhere = min(unplanned, _most_lost_to_routing(scenes, headline))
+        _per_request(path, witness, headline, elsewhere, allowed)
         _second_witness(path, witness.total, actual, headline.external_hits, _doubtful(scenes))
     unexplained = actual.ratio - path.ratio
     path.go(UNEXPLAINED, unexplained, "no evidence in the files for the rest")
@@ -131,14 +142,20 @@ def _construction(headline: Headline) -> _Path:
 
 def _observed_facts(path: _Path, headline: Headline) -> list[tuple[Phase, Scene]]:
     """Put the observed facts in place, one after the other, in every round."""
-    rounds = list(headline.rounds)
+    rounds = [(phase, scene.under(None)) for phase, scene in headline.rounds]
     walked = _tally(rounds).ratio
-    if headline.other_mode and walked is not None:
+    if walked is not None and headline.other_mode:
         name = rounds[0][0].name
         path.go(
             Cause.EXECUTION_MODE,
             walked - path.ratio,
             f"the plan walked as the {name} phase finds the cache",
+        )
+    elif walked is not None and headline.conditions is not None:
+        path.go(
+            THEORY,
+            walked - path.ratio,
+            "the same requests one at a time in an unlimited cache",
         )
     for observe in OBSERVE:
         rounds = _observe(path, observe, rounds, headline.server)
@@ -163,91 +180,45 @@ def _observe(
     return changed
 
 
+class _Allowed(NamedTuple):
+    """Tokens that a plan gives up: to requests in flight together, and to a limited cache."""
+
+    hidden: int
+    evicted: int
+
+
+def _planned_conditions(
+    path: _Path, conditions: Conditions | None, rounds: Sequence[tuple[Phase, Scene]]
+) -> _Allowed:
+    """Step down to what the observed requests find under the conditions of the plan."""
+    theory = _tally(rounds)
+    if conditions is None or not theory.queries:
+        return _Allowed(0, 0)
+    unlimited = replace(conditions, capacity_blocks=None)
+    flying, limited = (
+        _tally([(phase, scene.under(kept)) for phase, scene in rounds])
+        for kept in (unlimited, conditions)
+    )
+    path.go(
+        PLANNED_CONDITIONS,
+        -Fraction(theory.hits - limited.hits, theory.queries),
+        f"the plan allows for {conditions_in_words(conditions)}",
+    )
+    return _Allowed(theory.hits - flying.hits, flying.hits - limited.hits)
+
+
+def conditions_in_words(conditions: Conditions) -> str:
+    """What a plan allows for, as the end of a sentence."""
+    words = []
+    if conditions.in_flight > 1:
+        words.append(f"{plural(conditions.in_flight, 'request')} in flight")
+    if conditions.capacity_blocks is not None:
+        words.append(f"a cache of {plural(conditions.capacity_blocks, 'block')}")
+    return " and ".join(words)
+
+
 def _tally(rounds: Sequence[tuple[Phase, Scene]]) -> HitTally:
     return total(scene.tally() for _, scene in rounds)
-
-
-class _Split(NamedTuple):
-    """Where one request's cached tokens differ from the closed form, or sums over many.
-
-    `found = modelled + overlap - lost + failed + surplus`.
-    """
-
-    overlap: int
-    lost: int
-    failed: int
-    surplus: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Witness:
-    """Requests' own cached tokens: their sum, the tokens of each kind, and requests with such."""
-
-    total: HitTally
-    tokens: _Split
-    requests: _Split
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Finding:
-    """One request: what the closed form gives, what it found, and what it can have found.
-
-    `most` is what answered requests can have left, `most_failed` what all can.
-    """
-
-    modelled: int
-    found: int | None
-    queries: int
-    least: int
-    most: int
-    most_failed: int
-
-    def split(self, found: int) -> _Split:
-        possible = min(max(found, self.least), self.most)
-        return _Split(
-            overlap=possible - self.modelled,
-            lost=possible - min(found, possible),
-            failed=max(min(found, self.most_failed) - possible, 0),
-            surplus=max(found - self.most_failed, 0),
-        )
-
-
-def _witness(rounds: Sequence[tuple[Phase, Scene]]) -> _Witness | None:
-    """Compare cached tokens with the closed form; None without requests, or if one reports none."""
-    splits = []
-    tally = HitTally(0, 0)
-    for phase, scene in rounds:
-        for finding in _findings(phase, scene):
-            if finding.found is None:
-                return None
-            tally += HitTally(finding.found, finding.queries)
-            splits.append(finding.split(finding.found))
-    if not splits:
-        return None
-    kinds = list(zip(*splits, strict=True))
-    return _Witness(
-        total=tally,
-        tokens=_Split(*map(sum, kinds)),
-        requests=_Split(*(sum(map(bool, kind)) for kind in kinds)),
-    )
-
-
-def _findings(phase: Phase, scene: Scene) -> Iterator[_Finding]:
-    """A request that broke off told nothing; it is taken to have found what it should."""
-    bounds = hit_bounds(replace(scene, unanswered=()), phase.results)
-    with_failed = hit_bounds(scene, phase.results) if scene.unanswered else bounds
-    for outcome in scene.outcomes():
-        name, modelled = outcome.request_id, outcome.expected_hit_len
-        result, known = phase.results[name], bounds.get(name)
-        most = modelled if known is None else max(known.most, modelled)
-        yield _Finding(
-            modelled=modelled,
-            found=result.cached_tokens if result.ok else modelled,
-            queries=outcome.input_len if result.prompt_tokens is None else result.prompt_tokens,
-            least=modelled if known is None else min(known.least, modelled),
-            most=most,
-            most_failed=max(most, with_failed[name].most) if name in with_failed else most,
-        )
 
 
 def _most_lost_to_routing(rounds: Sequence[tuple[Phase, Scene]], headline: Headline) -> int:
@@ -269,16 +240,13 @@ def _names_ranks(phase: Phase, scene: Scene) -> bool:
     return any(result.actual_dp_id is not None for _, result in phase.arrived(scene.requests))
 
 
-def _per_request(path: _Path, witness: _Witness, headline: Headline, elsewhere: int) -> None:
-    """The steps that requests' own hits show; `elsewhere` tokens were missed in further caches."""
+def _per_request(
+    path: _Path, witness: OwnHits, headline: Headline, elsewhere: int, allowed: _Allowed
+) -> None:
+    """The steps that requests' own hits show, beyond what the plan allows for; `elsewhere` tokens
+    were missed in further caches."""
     queries, tokens, requests = witness.total.queries, witness.tokens, witness.requests
-    if requests.overlap:
-        path.go(
-            Cause.CONCURRENCY_VISIBILITY,
-            Fraction(tokens.overlap, queries),
-            f"{plural(requests.overlap, 'request')} sent while another one was still "
-            f"computing the prefix: {count(abs(tokens.overlap))} tokens",
-        )
+    _overlap(path, witness, allowed.hidden)
     if tokens.failed:
         path.go(
             Cause.FAILED_REQUESTS,
@@ -293,20 +261,49 @@ def _per_request(path: _Path, witness: _Witness, headline: Headline, elsewhere: 
             f"{plural(requests.surplus, 'request')} hit {count(tokens.surplus)} tokens "
             "more than this phase can have stored",
         )
-    missed = f"{plural(requests.lost, 'request')} missed {count(tokens.lost)} tokens"
     if elsewhere:
         path.go(
             Cause.ROUTING,
             -Fraction(elsewhere, queries),
             f"{headline.caches} caches counted queries, planned were {headline.planned_caches}: "
-            f"{missed} that another one may have stored",
+            f"{_missed(witness)} that another one may have stored",
         )
-    if tokens.lost > elsewhere and headline.eviction_evidence:
+    _eviction(path, witness, headline.eviction_evidence, elsewhere, allowed.evicted)
+
+
+def _overlap(path: _Path, witness: OwnHits, hidden: int) -> None:
+    """Where the plan allows for `hidden` tokens, only the difference is a step."""
+    tokens, requests = witness.tokens.overlap, witness.requests.overlap
+    if tokens == -hidden and (hidden or not requests):
+        return
+    path.go(
+        Cause.CONCURRENCY_VISIBILITY,
+        Fraction(tokens + hidden, witness.total.queries),
+        f"{plural(requests, 'request')} sent while another one was still computing the prefix: "
+        f"{count(abs(tokens))} tokens{_beside(hidden)}",
+    )
+
+
+def _eviction(
+    path: _Path, witness: OwnHits, evidence: str | None, elsewhere: int, allowed: int
+) -> None:
+    """Losses need evidence that the cache was too small; what was not lost needs none."""
+    unplanned = witness.tokens.lost - elsewhere - allowed
+    shown = evidence if unplanned > 0 else "more was kept than planned"
+    if unplanned and shown:
         path.go(
             Cause.CAPACITY_EVICTION,
-            -Fraction(tokens.lost - elsewhere, queries),
-            f"{missed} that were stored before; {headline.eviction_evidence}",
+            -Fraction(unplanned, witness.total.queries),
+            f"{_missed(witness)} that were stored before{_beside(allowed)}; {shown}",
         )
+
+
+def _missed(witness: OwnHits) -> str:
+    return f"{plural(witness.requests.lost, 'request')} missed {count(witness.tokens.lost)} tokens"
+
+
+def _beside(allowed: int) -> str:
+    return f" (the plan allows for {count(allowed)})" if allowed else ""
 
 
 def _doubtful(rounds: Sequence[tuple[Phase, Scene]]) -> HitTally:
