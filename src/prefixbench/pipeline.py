@@ -8,7 +8,6 @@ configuration -> lengths, groups, order -> reachability -> prefixes      (worklo
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
+from prefixbench.config.overrides import as_options
 from prefixbench.config.validation import OnFailure
 from prefixbench.core.errors import (
     CorpusError,
@@ -304,11 +304,6 @@ def _unreachable_hint(suggestions: Sequence[dict[str, Any]]) -> str:
     if not suggestions:
         return "no single change was found that reaches it; lower the target"
     return " or ".join(
-        f"{suggestion['sentence']} ({_as_options(suggestion['change'])})"
+        f"{suggestion['sentence']} ({as_options(suggestion['change'])})"
         for suggestion in suggestions[:3]
     )
-
-
-def _as_options(changes: Sequence[str]) -> str:
-    """Changes as a shell takes them."""
-    return " ".join(f"--set {shlex.quote(change)}" for change in changes)

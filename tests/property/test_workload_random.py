@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
 from prefixbench.config.load import parse_config, with_changes
 from prefixbench.workload.planner import Plan, plan_workload
 from prefixbench.workload.setting import Frame
-from prefixbench.workload.suggestions import advise
+from prefixbench.workload.suggestions import Advice, advise
 from prefixbench.workload.validate import validation_report
 from random_configurations import random_configuration, random_frame
 
@@ -32,6 +33,21 @@ def may_miss_by_a_step(plan: Plan) -> bool:
     rising |= follows and "prefix_len_asc" in words
     by_group = plan.arrangement.across_by_prefix and plan.targets.by_group is not None
     return rising or (follows and by_group) or (plan.domains.warmed and plan.lru is not None)
+
+
+def check_statement(plan: Plan, advice: Advice) -> None:
+    """What is said where no change suffices must not contradict itself."""
+    assert advice.statement is not None
+    below = "the lowest ratio" in advice.statement or "moves the lowest" in advice.statement
+    if not below:
+        assert f"{float(advice.highest_ratio):.4f}" in advice.statement
+    words = r"reaches ([0-9.]+); the (lowest|highest) ratio any reaches is ([0-9.]+)"
+    told = re.search(words, advice.statement)
+    if told is not None:
+        target, end, ratio = float(told[1]), told[2], float(told[3])
+        assert target <= ratio if end == "lowest" else ratio <= target
+    if plan.targets.by_group is None:
+        assert below is (plan.targets.total < plan.range.least)
 
 
 def check(number: int) -> str:
@@ -58,7 +74,7 @@ def check(number: int) -> str:
             assert followed.ratio(followed.range.most) == suggestion.would_reach
         assert suggestion.would_reach <= advice.highest_ratio
     if advice.statement is not None:
-        assert f"{float(advice.highest_ratio):.4f}" in advice.statement
+        check_statement(plan, advice)
         return "no change suffices"
     return "advised"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from oracles import served_hits
 from planning_samples import configuration, toys
 from prefixbench.config.load import parse_config, with_changes
+from prefixbench.config.overrides import as_options
 from prefixbench.workload.certificate import certificate
 from prefixbench.workload.losses import losses, unreachable_reasons
 from prefixbench.workload.planner import plan_workload
@@ -118,7 +121,7 @@ def test_a_cut_of_a_distribution_moves_its_upper_edge() -> None:
         "input_length": {"mode": "histogram", "bins": bins},
         "target": {"hit_ratio": 0.5},
     }
-    assert "weight: 8" in value_of(advice_on(**changes), "input_length.bins")
+    assert '"weight": 8' in value_of(advice_on(**changes), "input_length.bins")
 
 
 def test_requests_in_flight_and_small_caches_have_remedies_of_their_own() -> None:
@@ -169,6 +172,71 @@ def test_where_nothing_suffices_the_highest_ratio_is_stated() -> None:
     assert max(ratios) <= advice.highest_ratio
     (lowered,) = advice.suggestions
     assert lowered.change[0].startswith("target.hit_ratio=")
+
+
+def test_points_lost_to_a_common_length_are_not_blamed_on_rounding() -> None:
+    changes = {
+        "request_count": 4,
+        "block_size": 16,
+        "input_length": {"mode": "explicit", "values": [160, 1600, 1600, 1600]},
+        "prefix": {"mode": "single_prefix", "nested_prefix": False},
+    }
+    plan = plan_workload(parse_config(SMALL | changes), 16)
+    by_reason = {loss.reason: loss.tokens for loss in losses(plan)}
+    assert by_reason["common_length"] == 3 * (1600 - 160)
+    assert "block_rounding" not in by_reason
+    worst = unreachable_reasons(plan)[0]
+    assert worst.message.startswith("with nested_prefix: false")
+
+
+@pytest.mark.parametrize("name", ["true", "a, b", "{x}", "12", "it's", 'say "hi"', "ü😀: #"])
+def test_groups_of_any_name_get_targets_they_can_have(name: str) -> None:
+    changes = {
+        "block_size": 16,
+        "prefix": {"groups": [{"id": name}, {"id": "other"}]},
+        "target": {
+            "scope": "per_group",
+            "groups": [{"id": name, "hit_ratio": 1.0}, {"id": "other", "hit_ratio": 0.5}],
+        },
+    }
+    config = parse_config(SMALL | changes)
+    advice = advise(plan_workload(config, 16), Frame())
+    lowered = advice.suggestions[-1]
+    assert lowered.sentence.startswith("for each group the nearest target")
+    assert plan_workload(with_changes(config, lowered.change), 16).reachable
+    (option, text) = shlex.split(as_options(lowered.change))
+    assert (option, text) == ("--set", lowered.change[0])
+
+
+def test_one_of_a_thing_is_not_called_many() -> None:
+    config = configuration(
+        request_count=4,
+        input_length={"mode": "explicit", "values": [9, 9, 30, 30]},
+        prefix={"mode": "single_prefix", "minimum_non_shared_length": 1},
+        target={"hit_ratio": 0.9},
+        planning={"capacity_blocks": 1},
+    )
+    plan = plan_workload(config, 4, Frame(head_len=1, tail_len=1, shortest=3))
+    said = [loss.message for loss in losses(plan)]
+    assert "a cache of 1 block evicts prefixes before they are asked for again" in said
+    assert "every prompt ends with 1 template token" in said
+    assert "every request keeps 1 token unshared" in said
+    assert not [line for line in said if re.search(r"\b1 \w+s\b", line)]
+
+
+def test_a_target_below_what_sessions_repeat_names_their_histories() -> None:
+    config = configuration(
+        request_count=8,
+        input_length=20,
+        output_length=12,
+        sessions={"turns": 2, "new_tokens": 8, "answers": "served"},
+        target={"hit_ratio": 0.05},
+    )
+    plan = plan_workload(config, 4, Frame(head_len=4, shortest=6))
+    history, head = unreachable_reasons(plan)
+    assert (history.reason, head.reason) == ("session_history", "shared_head")
+    assert history.tokens == plan.history_hits * 4
+    assert history.tokens + head.tokens == plan.range.least * 4
 
 
 def test_a_target_below_the_head_names_the_head() -> None:

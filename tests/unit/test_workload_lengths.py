@@ -97,13 +97,14 @@ def test_a_normal_whose_range_is_raised_above_its_mean_still_ends() -> None:
     assert drawn.min() == 5000
     # 90 standard deviations out the density falls e-fold every 0.11 tokens.
     assert (drawn == 5000).mean() > 0.99
-    with pytest.raises(LengthError, match="max 8192 is below 9000 tokens"):
+    with pytest.raises(LengthError, match="max 8,192 is below 9,000 tokens"):
         draw_lengths(normal, 300, 1, shortest=9000)
 
 
 def test_an_explicit_length_that_is_too_short_names_its_request() -> None:
     explicit = LengthDistributionConfig(mode="explicit", values=[9, 9, 2])
-    with pytest.raises(LengthError, match="2 tokens is below 3") as caught:
+    said = "2 tokens cannot hold a request: the shortest one has 3"
+    with pytest.raises(LengthError, match=said) as caught:
         draw_lengths(explicit, 3, 0, shortest=3)
     assert caught.value.context.request_id == "r000002"
 
@@ -111,7 +112,7 @@ def test_an_explicit_length_that_is_too_short_names_its_request() -> None:
 def test_the_first_request_beyond_the_context_is_named() -> None:
     inputs, outputs = np.array([10, 100, 200]), np.array([5, 5, 5])
     refuse_beyond_context(inputs, outputs, 205)
-    with pytest.raises(LengthError, match="2 requests do") as caught:
+    with pytest.raises(LengthError, match="2 such requests") as caught:
         refuse_beyond_context(inputs, outputs, 104)
     assert caught.value.context.request_id == "r000001"
 

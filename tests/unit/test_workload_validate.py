@@ -12,7 +12,7 @@ from prefixbench.config.load import parse_config, with_changes
 from prefixbench.config.prefix import PrefixGroupConfig
 from prefixbench.config.target import TargetHitRateConfig
 from prefixbench.core.errors import ConfigError
-from prefixbench.core.records import RequestPlan, ValidationStatus
+from prefixbench.core.records import PrefixGroupPlan, RequestPlan, ValidationStatus
 from prefixbench.workload.certificate import certificate
 from prefixbench.workload.groups import allocate_prefix_groups
 from prefixbench.workload.planner import plan_workload
@@ -112,6 +112,31 @@ def test_the_record_interfaces_plan_what_they_are_given() -> None:
     assert far.unreachable_reasons
 
 
+def test_planned_records_come_back_in_the_order_they_were_given() -> None:
+    def group(name: str, *places: int) -> PrefixGroupPlan:
+        requests = tuple(
+            RequestPlan(request_id=f"{name}{i}", prefix_group_id=name, input_len=20, order_index=i)
+            for i in places
+        )
+        return PrefixGroupPlan(
+            group_id=name, request_count=len(requests), requests=requests, request_weight=7.0
+        )
+
+    given = {"late": group("late", 5, 2), "empty": group("empty"), "early": group("early", 4, 0, 3)}
+    planned = interface.plan_prefix_lengths(given, TargetHitRateConfig(hit_ratio=0.3), 4, 4)
+    assert list(planned.groups) == ["late", "empty", "early"]
+    for name, before in given.items():
+        after = planned.groups[name]
+        assert [row.request_id for row in after.requests] == [
+            row.request_id for row in before.requests
+        ]
+        assert (after.request_weight, after.request_count) == (7.0, len(before.requests))
+    hits = sum(after.designed_hit_tokens for after in planned.groups.values())
+    assert hits == planned.designed_hit_tokens == planned.target_hit_tokens > 0
+    longest = max(row.planned_prefix_len for row in planned.groups["early"].requests)
+    assert longest == planned.groups["early"].master_prefix_len
+
+
 def test_popularity_wins_over_a_reuse_distance_and_the_report_says_so() -> None:
     config = parse_config(
         {
@@ -127,7 +152,7 @@ def test_popularity_wins_over_a_reuse_distance_and_the_report_says_so() -> None:
     report = validation_report(plan)
     assert plan.hit_blocks == plan.targets.total
     (line,) = report["wishes_left_out"]
-    assert line.startswith("9 groups have too many of the 2000 requests to stand 50 requests apart")
+    assert line.startswith("9 groups have too many of the 2,000 requests to stand 50 apart")
     distances = report["reuse_distance"]
     assert distances["wanted"] == distances["p90"] == 50
     assert 0.3 < distances["as_wanted"] < 0.7

@@ -84,7 +84,7 @@ def _document(result: DatasetGenerationResult) -> dict[str, Any]:
 def print_generation(result: DatasetGenerationResult, console: Console) -> None:
     """Print the verdict, how it was verified, and where the files are."""
     from prefixbench.cli.plan_page import verdict_line
-    from prefixbench.explain.wording import plural
+    from prefixbench.core.wording import plural
 
     report, verification = result.report, result.report["verification"]
     console.print(verdict_line(report))

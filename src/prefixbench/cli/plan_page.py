@@ -11,7 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 
 from prefixbench.cli.tables import bar, plain_table
-from prefixbench.explain.wording import count, percent, plural, points, points_pp, readable
+from prefixbench.config.overrides import as_options
+from prefixbench.core.wording import plural
+from prefixbench.explain.wording import count, percent, points, points_pp, readable
 
 _COLOURS = {"PASS": "green", "PASS_WITH_WARNING": "yellow", "FAIL": "red"}
 #: Prefix groups that are listed; the rest is counted.
@@ -122,7 +124,7 @@ def _reasons(document: Document) -> Table:
 def _suggestions(suggestions: Sequence[Document]) -> Group:
     lines: list[RenderableType] = ["[bold]what would reach it[/bold]"]
     for suggestion in suggestions:
-        how = " ".join(f"--set {change}" for change in suggestion["change"])
+        how = as_options(suggestion["change"])
         lines += [
             f"{escape(suggestion['sentence'])}: up to {percent(suggestion['would_reach'])}",
             Padding(escape(how), (0, 0, 0, 4)),

@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from prefixbench.cli.tables import bar, plain_table
-from prefixbench.explain.wording import count, percent, plural, points, readable
+from prefixbench.core.wording import plural
+from prefixbench.explain.wording import count, percent, points, readable
 
 #: Rules that the table of profiles shows; --json has all of them, and their sources.
 _SHOWN_RULES = (

@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from prefixbench.explain.wording import NONE, count, percent, plural
+from prefixbench.core.wording import plural
+from prefixbench.explain.wording import NONE, count, percent
 
 #: Between a prompt and its answer.
 _ANSWER = "›"

@@ -95,7 +95,8 @@ def _write_settings(made: Synthesis, trace: LoadedTrace, target: Path) -> None:
 def _print_synthesis(document: dict[str, Any], console: Console) -> None:
     from rich.markup import escape
 
-    from prefixbench.explain.wording import percent, plural
+    from prefixbench.core.wording import plural
+    from prefixbench.explain.wording import percent
 
     console.print(
         f"[bold]{escape(document['config'])}[/bold]  {plural(document['requests'], 'request')}"
@@ -159,7 +160,7 @@ def _write_trace(trace: LoadedTrace, written: str, target: Path) -> int:
 def _print_conversion(document: dict[str, Any], console: Console) -> None:
     from rich.markup import escape
 
-    from prefixbench.explain.wording import plural
+    from prefixbench.core.wording import plural
 
     size = document["block_size"]
     blocks = "no blocks" if size is None else f"blocks of {size} tokens"

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from prefixbench.cli.tables import bar, plain_table
-from prefixbench.explain.wording import NONE, count, percent, plural, quantity
+from prefixbench.core.wording import plural
+from prefixbench.explain.wording import NONE, count, percent, quantity
 
 
 def print_trace(document: Mapping[str, Any], console: Console) -> None:

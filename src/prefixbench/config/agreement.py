@@ -19,6 +19,7 @@ from prefixbench.config.sessions import SessionsConfig
 from prefixbench.config.target import TargetHitRateConfig, TargetScope
 from prefixbench.core.errors import ConfigProblem
 from prefixbench.core.records import CacheScope
+from prefixbench.core.wording import plural
 
 Problems = Iterator[ConfigProblem]
 
@@ -48,8 +49,8 @@ def _one_a_request(key: str, length: LengthDistributionConfig, request_count: in
         yield ConfigProblem(
             path=f"{key}.values",
             message="does not have one length a request",
-            given=f"{len(length.values)} lengths",
-            allowed=f"{request_count} lengths (request_count)",
+            given=plural(len(length.values), "length"),
+            allowed=f"{plural(request_count, 'length')} (request_count)",
         )
 
 
@@ -74,7 +75,7 @@ def _unshared_part_leaves_room(
             path=path,
             message="leaves no request room for a shared prefix",
             given=str(unshared),
-            allowed=f"less than the longest request ({input_length.longest} tokens)",
+            allowed=f"less than the longest request ({plural(input_length.longest, 'token')})",
         )
 
 
@@ -98,7 +99,7 @@ def _groups_cover_the_requests(request_count: int, prefix: PrefixGroupConfig) ->
         yield ConfigProblem(
             path=_naming_key(prefix),
             message="has more groups than there are requests",
-            given=f"{len(prefix.group_ids)} groups",
+            given=plural(len(prefix.group_ids), "group"),
             allowed=f"at most {request_count} (request_count)",
         )
     counts = [group.request_count for group in prefix.groups]
@@ -110,10 +111,10 @@ def _groups_cover_the_requests(request_count: int, prefix: PrefixGroupConfig) ->
         yield ConfigProblem(
             path="prefix.groups",
             message="request_count of the groups does not sum to request_count",
-            given=f"{counted} requests",
+            given=plural(counted, "request"),
             allowed=f"at most {request_count - weighted}, the rest goes to groups with a weight"
             if weighted
-            else f"{request_count} requests",
+            else plural(request_count, "request"),
         )
 
 
@@ -129,8 +130,8 @@ def _assignment_fits(request_count: int, prefix: PrefixGroupConfig) -> Problems:
         yield ConfigProblem(
             path=path,
             message="does not have one group a request",
-            given=f"{len(prefix.assignment)} entries",
-            allowed=f"{request_count} entries (request_count)",
+            given=plural(len(prefix.assignment), "entry", "entries"),
+            allowed=f"{plural(request_count, 'entry', 'entries')} (request_count)",
         )
     if not prefix.groups:
         return
@@ -148,7 +149,7 @@ def _assignment_fits(request_count: int, prefix: PrefixGroupConfig) -> Problems:
             yield ConfigProblem(
                 path=path,
                 message=f"contradicts request_count {group.request_count} of {group.id}",
-                given=f"{assigned} requests",
+                given=plural(assigned, "request"),
                 allowed="the same number in both, or no request_count",
             )
 

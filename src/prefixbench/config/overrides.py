@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -71,6 +73,24 @@ def parse_overrides(overrides: Iterable[str], problems: list[ConfigProblem]) -> 
         read = parse_yaml(value, problems, path=path)
         settings.extend(_long_settings(key, read) if key in SHORT_FORMS else [(path, read)])
     return settings
+
+
+def override(key: str, value: Any) -> str:
+    """A `KEY=VALUE` that `parse_overrides` reads as this value, whatever its texts look like.
+
+    >>> override("prefix.groups", [{"id": "true"}])
+    'prefix.groups=[{"id": "true"}]'
+    """
+    return f"{key}={json.dumps(value, ensure_ascii=False)}"
+
+
+def as_options(overrides: Iterable[str]) -> str:
+    """`KEY=VALUE` texts as a shell takes them.
+
+    >>> as_options(["request_count=9", "input_length.values=[8, 9]"])
+    "--set request_count=9 --set 'input_length.values=[8, 9]'"
+    """
+    return " ".join(f"--set {shlex.quote(text)}" for text in overrides)
 
 
 def put(given: dict[str, Any], path: Path, value: Any, problems: list[ConfigProblem]) -> None:

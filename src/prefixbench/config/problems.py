@@ -96,7 +96,7 @@ _ALLOWED: dict[str, str] = {
     "greater_than": "above {gt}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
-    "string_too_short": "at least {min_length} characters",
+    "string_too_short": "text that is not empty",
     "too_long": "{max_length} entries",
 }
 

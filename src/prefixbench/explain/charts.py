@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from prefixbench.core.wording import plural
 from prefixbench.explain.analysis import Analysis
 from prefixbench.explain.phases import Phase
 from prefixbench.explain.run_files import ObservedRequest
@@ -24,7 +25,7 @@ from prefixbench.explain.stations import (
     Station,
 )
 from prefixbench.explain.thinning import evenly, keeping_the_largest
-from prefixbench.explain.wording import is_visible_pp, percent, plural, points, readable
+from prefixbench.explain.wording import is_visible_pp, percent, points, readable
 
 #: Points of a curve, and of a cloud, that a page shows at most.
 CURVE_POINTS = 1500

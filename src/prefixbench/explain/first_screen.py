@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prefixbench.core.records import ValidationStatus
+from prefixbench.core.wording import plural
 from prefixbench.explain.markup import Child, Html, element, join
 from prefixbench.explain.report import PrefixCacheReport
 from prefixbench.explain.wording import (
@@ -11,7 +12,6 @@ from prefixbench.explain.wording import (
     is_visible_pp,
     percent,
     pick,
-    plural,
     points,
     points_pp,
     readable,

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from prefixbench.core.records import ValidationStatus
+from prefixbench.core.wording import plural
 from prefixbench.explain.causes import Cause
 from prefixbench.explain.unsized import Unsized
 from prefixbench.explain.verdict import Threshold, worst
-from prefixbench.explain.wording import count, percent, plural, points
+from prefixbench.explain.wording import count, percent, points
 
 _PASS, _WARN, _FAIL = ValidationStatus
 

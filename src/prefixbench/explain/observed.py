@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prefixbench.core.records import CacheScope, RequestPlan
+from prefixbench.core.wording import plural
 from prefixbench.explain.causes import Cause
 from prefixbench.explain.phases import Phase
 from prefixbench.explain.run_files import ObservedRequest
 from prefixbench.explain.scene import Scene
-from prefixbench.explain.wording import plural, readable
+from prefixbench.explain.wording import readable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from prefixbench.core.wording import plural
 from prefixbench.explain.markup import Child, Html, element
 from prefixbench.explain.report import PrefixCacheReport
 from prefixbench.explain.sections import Captions, section
 from prefixbench.explain.tables import Row, facts
-from prefixbench.explain.wording import NONE, count, percent, plural, readable
+from prefixbench.explain.wording import NONE, count, percent, readable
 
 
 def origin(report: PrefixCacheReport, _captions: Captions) -> Html:

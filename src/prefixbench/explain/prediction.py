@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefixbench.core.tally import HitTally, as_rate
+from prefixbench.core.wording import plural
 from prefixbench.explain.run_files import ObservedRequest
 from prefixbench.explain.scene import Scene
 from prefixbench.explain.visibility import hit_bounds
-from prefixbench.explain.wording import count, percent, plural
+from prefixbench.explain.wording import count, percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from prefixbench.core.wording import plural
 from prefixbench.explain.latency import LATENCIES, STATISTICS
 from prefixbench.explain.markup import Child, Html, element
 from prefixbench.explain.report import PrefixCacheReport
@@ -15,7 +16,6 @@ from prefixbench.explain.wording import (
     is_visible_pp,
     percent,
     pick,
-    plural,
     points,
     points_pp,
     quantity,

@@ -16,12 +16,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from prefixbench.core.tally import HitTally, Unit, total
+from prefixbench.core.wording import plural
 from prefixbench.explain.causes import Cause
 from prefixbench.explain.observed import OBSERVE, Observe, Server
 from prefixbench.explain.own_hits import OwnHits, own_hits
 from prefixbench.explain.phases import Phase, combined_tally
 from prefixbench.explain.scene import Scene, deepest_prefixes
-from prefixbench.explain.wording import count, plural
+from prefixbench.explain.wording import count
 
 if TYPE_CHECKING:
     from prefixbench.dataset.plan_walk import Conditions

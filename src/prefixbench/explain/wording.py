@@ -86,15 +86,6 @@ def quantity(value: float | None, *, absent: str = NONE) -> str:
     return f"{value:.2f}" if magnitude >= 1 else f"{value:.3g}"
 
 
-def plural(number: int, noun: str, many: str | None = None) -> str:
-    """A count with its noun.
-
-    >>> plural(1, "request"), plural(1200, "request"), plural(0, "mismatch", "mismatches")
-    ('1 request', '1,200 requests', '0 mismatches')
-    """
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
-
-
 def readable(word: str) -> str:
     """A key of a file as words.
 

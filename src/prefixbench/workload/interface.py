@@ -70,23 +70,29 @@ def plan_prefix_lengths(
     block_size: int,
     minimum_non_shared_length: int,
 ) -> PrefixPlanningResult:
-    """Choose the prefix of every request; out of reach, the nearest plan (see the residual)."""
+    """Choose the prefix of every request; out of reach, the nearest plan (see the residual).
+
+    Groups and their requests come back in the order in which they were given.
+    """
     config = _configuration(groups, target, block_size, minimum_non_shared_length)
     plan = plan_workload(config, block_size)
-    # The configuration keeps the order of the records, so the rows of both match.
-    planned = [
-        replace(
-            request,
-            planned_prefix_len=row.planned_prefix_len,
-            divergence_len=row.divergence_len,
-            suffix_len=row.suffix_len,
-        )
-        for request, row in zip(_ordered(groups), request_plans(plan), strict=True)
-    ]
+    figures = group_plans(plan)
+    # The configuration keeps the order of sending, so the rows of both match.
+    planned = dict(zip(_in_sending_order(groups), request_plans(plan), strict=True))
     granularity = plan.geometry.granularity
     counted = plan.counted_hits(plan.prefix_blocks)
     return PrefixPlanningResult(
-        groups=group_plans(plan, planned),
+        groups={
+            name: replace(
+                figures.get(name, group),
+                requests=tuple(
+                    _with_prefix(request, planned[name, place])
+                    for place, request in enumerate(group.requests)
+                ),
+                request_weight=group.request_weight,
+            )
+            for name, group in groups.items()
+        },
         target_hit_tokens=plan.targets.total * granularity,
         designed_hit_tokens=plan.hit_blocks * granularity,
         designed_hit_ratio=float(plan.ratio(plan.hit_blocks)),
@@ -95,10 +101,23 @@ def plan_prefix_lengths(
     )
 
 
-def _ordered(groups: dict[str, PrefixGroupPlan]) -> list[RequestPlan]:
-    """All requests in sending order."""
-    requests = [request for group in groups.values() for request in group.requests]
-    return sorted(requests, key=lambda request: request.order_index)
+def _with_prefix(request: RequestPlan, row: RequestPlan) -> RequestPlan:
+    return replace(
+        request,
+        planned_prefix_len=row.planned_prefix_len,
+        divergence_len=row.divergence_len,
+        suffix_len=row.suffix_len,
+    )
+
+
+def _in_sending_order(groups: dict[str, PrefixGroupPlan]) -> dict[tuple[str, int], RequestPlan]:
+    """All requests by their group and their place in it, the first to be sent first."""
+    requests = {
+        (name, place): request
+        for name, group in groups.items()
+        for place, request in enumerate(group.requests)
+    }
+    return dict(sorted(requests.items(), key=lambda item: item[1].order_index))
 
 
 def _configuration(
@@ -107,7 +126,7 @@ def _configuration(
     block_size: int,
     minimum_non_shared_length: int,
 ) -> PrefixCacheDatasetConfig:
-    requests = _ordered(groups)
+    requests = _in_sending_order(groups)
     if not requests:
         raise ConfigError(
             "the groups hold no requests",
@@ -120,15 +139,15 @@ def _configuration(
             "block_size": block_size,
             "input_length": {
                 "mode": "explicit",
-                "values": [request.input_len for request in requests],
+                "values": [request.input_len for request in requests.values()],
             },
             "output_length": {
                 "mode": "explicit",
-                "values": [request.output_len for request in requests],
+                "values": [request.output_len for request in requests.values()],
             },
             "prefix": {
                 "mode": "multi_prefix",
-                "assignment": [request.prefix_group_id for request in requests],
+                "assignment": [name for name, _ in requests],
                 "minimum_non_shared_length": minimum_non_shared_length,
             },
             "request_order": {"mode": "sequential"},

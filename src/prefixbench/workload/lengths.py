@@ -27,6 +27,7 @@ from prefixbench.config.lengths import (
 from prefixbench.core.errors import ErrorContext, LengthError, Stage
 from prefixbench.core.percentiles import percentile_of_sorted
 from prefixbench.core.seeds import below, mixed, stream, unit
+from prefixbench.core.wording import plural
 from prefixbench.workload.columns import IntArray
 
 #: Equal-width bins of the statistics where the distribution brings none of its own.
@@ -78,9 +79,9 @@ def _truncated_normal(
     low, high = max(config.min, shortest), config.max
     if low > high:
         raise LengthError(
-            f"max {high} is below {low} tokens, the shortest possible request",
+            f"max {high:,} is below {plural(low, 'token')}, the shortest possible request",
             context=ErrorContext(stage=Stage.LENGTHS, field="input_length.max"),
-            hint=f"give at least {low} tokens: head, a unique token and the template's tail",
+            hint=_room_hint(low),
         )
     match config.out_of_range:
         case OutOfRange.RESAMPLE:
@@ -151,7 +152,7 @@ def _histogram(config: HistogramLength, count: int, key: int, shortest: int) -> 
     bins = [(low, high, weight) for low, high, weight in bins if low < high]
     if not bins:
         raise LengthError(
-            f"no length bin holds {shortest} tokens, the shortest possible request",
+            f"no length bin holds {plural(shortest, 'token')}, the shortest possible request",
             context=ErrorContext(stage=Stage.LENGTHS, field="input_length.bins"),
             hint="raise the upper edges of the bins",
         )
@@ -177,7 +178,7 @@ def _empirical(config: EmpiricalLength, count: int, key: int, shortest: int) -> 
             assert_never(config.out_of_range)
     if not samples:
         raise LengthError(
-            f"no sample is at least {shortest} tokens long, the shortest possible request",
+            f"no sample has {plural(shortest, 'token')}, the shortest possible request, or more",
             context=ErrorContext(stage=Stage.LENGTHS, field="input_length"),
             hint="give longer samples, or out_of_range: clip",
         )
@@ -229,10 +230,15 @@ def _refuse_too_short(lengths: IntArray, shortest: int, purpose: str) -> None:
     if len(lengths) and int(lengths.min()) < shortest:
         index = int(np.argmin(lengths))
         raise LengthError(
-            f"{int(lengths[index])} tokens is below {shortest}, the shortest possible request",
+            f"{plural(int(lengths[index]), 'token')} cannot hold a request: the shortest one has"
+            f" {shortest:,}",
             context=ErrorContext(stage=Stage.LENGTHS, request_id=request_id(index), field=purpose),
-            hint=f"give at least {shortest} tokens: head, a unique token and the template's tail",
+            hint=_room_hint(shortest),
         )
+
+
+def _room_hint(shortest: int) -> str:
+    return f"give at least {plural(shortest, 'token')}: head, a unique token, the template's tail"
 
 
 def refuse_beyond_context(
@@ -246,7 +252,7 @@ def refuse_beyond_context(
         index = int(beyond[0])
         raise LengthError(
             f"{int(input_len[index])} input + {int(output_len[index])} output tokens exceed"
-            f" max_model_len {max_model_len} ({len(beyond)} requests do)",
+            f" max_model_len {max_model_len} ({plural(len(beyond), 'such request')})",
             context=ErrorContext(
                 stage=Stage.LENGTHS, request_id=request_id(index), field="max_model_len"
             ),
@@ -261,7 +267,7 @@ def request_id(index: int) -> str:
 
 def _out_of_range(index: int, value: int, low: int, high: int) -> LengthError:
     return LengthError(
-        f"a drawn length of {value} tokens is outside {low}..{high}",
+        f"a drawn length of {plural(value, 'token')} is outside {low}..{high}",
         context=ErrorContext(
             stage=Stage.LENGTHS, request_id=request_id(index), field="input_length.out_of_range"
         ),

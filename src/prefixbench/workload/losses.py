@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from prefixbench.core.wording import plural
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lag import LagModel
 from prefixbench.workload.lengths import request_id
@@ -51,15 +52,29 @@ def losses(setting: Setting) -> list[Loss]:
     return sorted((loss for loss in parts if loss.tokens), key=lambda loss: -loss.tokens)
 
 
-def forced_hits(setting: Setting) -> Loss:
+def forced_hits(setting: Setting) -> list[Loss]:
     """Why a target can be too low: what every plan hits."""
-    geometry = setting.geometry
-    return Loss(
+    geometry, head_len = setting.geometry, setting.geometry.head_len
+    head = Loss(
         reason="shared_head",
-        tokens=setting.range.least * geometry.granularity,
-        message=f"the {geometry.head_len} tokens that begin every prompt fill"
-        f" {geometry.head_blocks} blocks, which all requests but the first find",
+        tokens=(setting.range.least - setting.history_hits) * geometry.granularity,
+        message=f"the {plural(head_len, 'token')} that every prompt begins with"
+        f" {'fills' if head_len == 1 else 'fill'} {plural(geometry.head_blocks, 'block')},"
+        f" which {_finders_of_the_head(setting)}",
     )
+    history = Loss(
+        reason="session_history",
+        tokens=setting.history_hits * geometry.granularity,
+        message="every later turn of a session finds the turn before it",
+    )
+    return sorted((loss for loss in (head, history) if loss.tokens), key=lambda loss: -loss.tokens)
+
+
+def _finders_of_the_head(setting: Setting) -> str:
+    if setting.counts_prefixes or setting.domains.warmed:
+        return "all requests share"
+    caches = setting.domains.cold_caches
+    return "all requests but the first find" if caches == 1 else "the first of each cache lacks"
 
 
 def _request_losses(setting: Setting) -> list[Loss]:
@@ -70,29 +85,26 @@ def _request_losses(setting: Setting) -> list[Loss]:
     unshared, turn_text = unshared[:first_turns], unshared[first_turns:]
     tail = np.minimum(unshared, geometry.tail_len)
     kept = np.minimum(unshared - tail, geometry.minimum_non_shared_len)
-    deeper = _below_the_tree(setting)
-    rest = unshared - tail - kept - deeper
+    unused = _beyond_the_common_limit(setting)
+    rest = unshared - tail - kept - unused
     return [
         Loss(
             reason="template_tail",
             tokens=int(tail.sum()),
-            message=f"every prompt ends with {geometry.tail_len} template tokens",
+            message=f"every prompt ends with {plural(geometry.tail_len, 'template token')}",
         ),
         Loss(
             reason="minimum_non_shared_length",
             tokens=int(kept.sum()),
-            message=f"{geometry.minimum_non_shared_len} tokens of every request stay unshared",
+            message="every request keeps"
+            f" {plural(geometry.minimum_non_shared_len, 'token')} unshared",
         ),
         Loss(
             reason="block_rounding",
             tokens=int(rest.sum()),
-            message=f"prefixes end on whole blocks of {geometry.granularity} tokens",
+            message=f"prefixes end on whole blocks of {plural(geometry.granularity, 'token')}",
         ),
-        Loss(
-            reason="tree_depth",
-            tokens=int(deeper.sum()),
-            message="requests are longer than the tree of prefixes is deep",
-        ),
+        _unused_length(setting, int(unused.sum())),
         Loss(
             reason="turn_text",
             tokens=int(turn_text.sum()),
@@ -101,14 +113,26 @@ def _request_losses(setting: Setting) -> list[Loss]:
     ]
 
 
-def _below_the_tree(setting: Setting) -> IntArray:
-    """Tokens of each first turn that it could share, were the tree deeper."""
+def _beyond_the_common_limit(setting: Setting) -> IntArray:
+    """Tokens of each first turn that it could share, but for a limit it has with others."""
     rows = slice(setting.workload.first_turn_count)
-    if setting.tree is None:
-        return np.zeros(setting.workload.first_turn_count, np.int64)
     room = setting.geometry.longest_prefixes(setting.workload.input_len[rows])
-    deeper: IntArray = (room - setting.most_prefixes[rows]) * setting.geometry.granularity
-    return deeper
+    unused: IntArray = (room - setting.most_prefixes[rows]) * setting.geometry.granularity
+    return unused
+
+
+def _unused_length(setting: Setting, tokens: int) -> Loss:
+    if setting.tree is not None:
+        return Loss(
+            reason="tree_depth",
+            tokens=tokens,
+            message="requests are longer than the tree of prefixes is deep",
+        )
+    return Loss(
+        reason="common_length",
+        tokens=tokens,
+        message="with nested_prefix: false no request shares more than the shortest of its group",
+    )
 
 
 def _run_losses(setting: Setting) -> Iterator[Loss]:
@@ -163,8 +187,8 @@ def _cold_losses(setting: Setting) -> Iterator[Loss]:
     yield Loss(
         reason="routing",
         tokens=int((everywhere - once).sum()),
-        message=f"prefixes are computed again in {domains.count - len(np.unique(domains.group))}"
-        " further caches that their requests are sent to",
+        message="prefixes are computed again in further caches that their requests are sent to,"
+        f" {plural(domains.count - len(np.unique(domains.group)), 'time')} in all",
     )
     longest, alone = _longest_requests(setting)
     yield from _of_groups(setting, "cold_start", once - alone, "the prefix of {group} is computed")
@@ -214,7 +238,7 @@ def _of_groups(
     yield Loss(
         reason=reason,
         tokens=int(tokens[others].sum()),
-        message=f"the same in {len(others)} more groups",
+        message=f"the same in {plural(len(others), 'more group')}",
     )
 
 
@@ -224,6 +248,7 @@ def _lost_in_flight(setting: Setting) -> Iterator[Loss]:
         return
     most, granularity = setting.most_prefixes, setting.geometry.granularity
     concurrency = setting.config.planning.concurrency
+    capacity = setting.config.planning.capacity_blocks or 0
     kept = LagModel(setting.domains, setting.order, most, setting.waited_for).hits(concurrency)
     yield Loss(
         reason="concurrency",
@@ -233,7 +258,7 @@ def _lost_in_flight(setting: Setting) -> Iterator[Loss]:
     yield Loss(
         reason="capacity",
         tokens=(kept - setting.range.most) * granularity,
-        message=f"a cache of {setting.config.planning.capacity_blocks} blocks evicts prefixes"
+        message=f"a cache of {plural(capacity, 'block')} evicts prefixes"
         " before they are asked for again",
     )
 
@@ -246,4 +271,4 @@ def unreachable_reasons(setting: Setting) -> list[Loss]:
         wanted = np.array(setting.targets.by_group)
         below = bool((wanted < setting.group_range.least).any())
         above = bool((wanted > setting.group_range.most).any())
-    return [*(losses(setting) if above else []), *([forced_hits(setting)] if below else [])]
+    return [*(losses(setting) if above else []), *(forced_hits(setting) if below else [])]

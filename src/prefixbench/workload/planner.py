@@ -19,6 +19,7 @@ from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.planning import PlanProfile
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.core.log import event
+from prefixbench.core.wording import plural
 from prefixbench.workload.capacity import HitsByCapacity, is_slow_to_plan
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lag import REPORTED_LAGS, Depths, LagModel, depths_of
@@ -180,6 +181,7 @@ def _too_popular(setting: Setting) -> Iterator[str]:
     popular = int((sizes * distance > count + distance).sum())
     if popular:
         yield (
-            f"{popular} groups have too many of the {count} requests to stand {distance} requests"
-            " apart; their popularity was kept, they come more often"
+            f"{plural(popular, 'group')} {'has' if popular == 1 else 'have'} too many of the"
+            f" {plural(count, 'request')} to stand {distance} apart; popularity was kept, so their"
+            " requests come more often"
         )

@@ -13,7 +13,9 @@ from prefixbench.config.lengths import (
     TruncatedNormalLength,
 )
 from prefixbench.config.order import OrderWord
+from prefixbench.config.overrides import override
 from prefixbench.config.target import TargetScope
+from prefixbench.core.wording import plural
 from prefixbench.workload.columns import sums_by
 from prefixbench.workload.setting import Setting
 from prefixbench.workload.trials import Change, Knob
@@ -54,7 +56,7 @@ def remedies_below(setting: Setting) -> Iterator[Knob]:
         values=range(longest + 1, 64 * longest),
         change=lambda length: Change(
             settings=(f"input_length={length}",),
-            words=f"prompts of {length} tokens, so that the shared head weighs less",
+            words=f"prompts of {plural(length, 'token')}, so that the shared head weighs less",
         ),
         stride=longest,
     )
@@ -68,7 +70,7 @@ def _more_requests(setting: Setting) -> Iterator[Knob]:
             values=range(given + 1, max(most, given) + 1),
             change=lambda count: Change(
                 settings=(f"request_count={count}",),
-                words=f"{count} requests instead of {given}",
+                words=f"{plural(count, 'request')} instead of {given:,}",
             ),
             stride=given,
             in_company=9 * given,
@@ -104,7 +106,7 @@ def _fewer_groups(setting: Setting) -> Iterator[Knob]:
             values=range(groups - 1, 0, -1),
             change=lambda count: Change(
                 settings=(f"prefix.group_count={count}",),
-                words=f"{count} prefix group{'' if count == 1 else 's'} instead of {groups}",
+                words=f"{plural(count, 'prefix group')} instead of {groups}",
             ),
         )
     elif groups > 1 and setting.config.target.scope is TargetScope.GLOBAL:
@@ -134,7 +136,7 @@ def _shorter_longest(setting: Setting) -> Iterator[Knob]:
         values=values,
         change=lambda most: Change(
             settings=(_cut_lengths(setting, most),),
-            words=f"no request longer than {most} tokens instead of {longest}",
+            words=f"no request longer than {plural(most, 'token')} instead of {longest:,}",
         ),
         stride=max(1, len(values) // 64),
     )
@@ -146,13 +148,13 @@ def _cut_lengths(setting: Setting, most: int) -> str:
             return f"input_length.max={most}"
         case HistogramLength(bins=bins):
             rows = [
-                f"{{range: [{one.range[0]}, {min(one.range[1], most + 1)}], weight: {one.weight}}}"
+                {"range": [one.range[0], min(one.range[1], most + 1)], "weight": one.weight}
                 for one in bins
                 if one.range[0] <= most
             ]
-            return f"input_length.bins=[{', '.join(rows)}]"
+            return override("input_length.bins", rows)
         case ExplicitLength(values=values):
-            return f"input_length.values=[{', '.join(str(min(one, most)) for one in values)}]"
+            return override("input_length.values", [min(one, most) for one in values])
         case lengths:
             raise TypeError(f"{type(lengths).__name__} has no longest request to cut")
 
@@ -163,7 +165,7 @@ def _less_unshared(setting: Setting) -> Iterator[Knob]:
         values=range(unshared - 1, 0, -1),
         change=lambda kept: Change(
             settings=(f"prefix.minimum_non_shared_length={kept}",),
-            words=f"{kept} non-shared tokens a request instead of {unshared}",
+            words=f"{plural(kept, 'non-shared token')} a request instead of {unshared:,}",
         ),
     )
 
@@ -199,7 +201,7 @@ def _more_capacity(setting: Setting) -> Iterator[Knob]:
         values=range(given + 1, max(given, everything) + 1),
         change=lambda blocks: Change(
             settings=(f"planning.capacity_blocks={blocks}",),
-            words=f"caches of {blocks} blocks instead of {given}",
+            words=f"caches of {plural(blocks, 'block')} instead of {given:,}",
         ),
         stride=given,
     )
@@ -231,7 +233,7 @@ def _fewer_in_flight(setting: Setting) -> Iterator[Knob]:
             values=range(given - 1, 0, -1),
             change=lambda count: Change(
                 settings=(f"planning.concurrency={count}",),
-                words=f"{count} requests in flight instead of {given}",
+                words=f"{plural(count, 'request')} in flight instead of {given}",
             ),
         )
 
@@ -284,9 +286,9 @@ def _nearest_group_targets(setting: Setting, by_group: Sequence[int]) -> Change:
             end = most if wanted > most else least
             nearest = setting.group_ratio(group, end) or Fraction(0)
             ratio = _inward(nearest, upper=wanted > most)
-        rows.append(f"{{id: {name}, hit_ratio: {ratio}}}")
+        rows.append({"id": name, "hit_ratio": ratio})
     return Change(
-        settings=(f"target.groups=[{', '.join(rows)}]",),
+        settings=(override("target.groups", rows),),
         words="for each group the nearest target it can have",
     )
 

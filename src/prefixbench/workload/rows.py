@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from prefixbench.core.records import PrefixGroupPlan, RequestOutcome, RequestPlan
 from prefixbench.workload.lengths import request_id
@@ -79,11 +79,8 @@ def request_outcomes(
             )
 
 
-def group_plans(plan: Plan, requests: Iterable[RequestPlan] = ()) -> dict[str, PrefixGroupPlan]:
-    """The groups with their figures, and those of the given requests that are theirs."""
-    members: dict[str, list[RequestPlan]] = {name: [] for name in plan.workload.group_ids}
-    for request in requests:
-        members[request.prefix_group_id].append(request)
+def group_plans(plan: Plan) -> dict[str, PrefixGroupPlan]:
+    """The groups with their figures, without their requests."""
     cold = cold_loss_tokens(plan)
     head_tokens = plan.geometry.head_blocks * plan.geometry.granularity
     opened = plan.domains.openers(plan.order).tolist()
@@ -91,7 +88,6 @@ def group_plans(plan: Plan, requests: Iterable[RequestPlan] = ()) -> dict[str, P
         name: PrefixGroupPlan(
             group_id=name,
             request_count=int(plan.workload.group_sizes[group]),
-            requests=tuple(members[name]),
             request_weight=plan.workload.group_weights[group],
             input_tokens=int(plan.workload.group_input_tokens[group]),
             master_prefix_len=_master_prefix_len(plan, group),

@@ -73,10 +73,14 @@ def advise(setting: Setting, frame: Frame) -> Advice:
 
 def _knobs(setting: Setting) -> Iterator[Knob]:
     """What moves the end of the range that a target lies beyond."""
-    above = setting.targets.total > setting.range.most
-    if setting.targets.by_group is not None:
-        above = bool((np.array(setting.targets.by_group) > setting.group_range.most).any())
-    return remedies_above(setting) if above else remedies_below(setting)
+    return remedies_above(setting) if _is_above(setting) else remedies_below(setting)
+
+
+def _is_above(setting: Setting) -> bool:
+    """Whether the target, or a group's, is more than any plan hits."""
+    if setting.targets.by_group is None:
+        return setting.targets.total > setting.range.most
+    return bool((np.array(setting.targets.by_group) > setting.group_range.most).any())
 
 
 def _together(knobs: Sequence[Knob], trials: Trials) -> Iterator[Change]:
@@ -105,7 +109,9 @@ def _union(changes: Sequence[Change]) -> Change | None:
 
 
 def _partial(knobs: Sequence[Knob], trials: Trials) -> list[Outcome]:
-    """The largest change of each kind that comes nearer, the best first."""
+    """The largest change of each kind that raises the highest ratio, the best first."""
+    if not _is_above(trials.setting):
+        return []
     outcomes = [trials.outcome(knob.combined) for knob in knobs]
     better = [one for one in outcomes if one and one.highest > _most(trials.setting)]
     return sorted(better, key=lambda one: -one.highest)
@@ -113,17 +119,28 @@ def _partial(knobs: Sequence[Knob], trials: Trials) -> list[Outcome]:
 
 def _statement(setting: Setting, trials: Trials) -> str:
     """What is left to say where no change suffices, and which one comes nearest."""
-    target = float(setting.targets.ratio)
-    best = max(trials.outcomes, key=lambda outcome: outcome.highest, default=None)
-    if best is None or best.highest <= _most(setting):
-        return (
-            f"no listed change reaches {target:.4f}, and none raises the highest ratio,"
-            f" {float(_most(setting)):.4f}"
-        )
-    return (
-        f"no listed change reaches {target:.4f}; the highest ratio any reaches is"
-        f" {float(best.highest):.4f} ({best.change.words})"
-    )
+    if _is_above(setting):
+        word, better, own = "highest", max, _most(setting)
+        ends = {one.change.words: one.highest for one in trials.outcomes}
+    else:
+        word, better, own = "lowest", min, setting.ratio(setting.range.least)
+        ends = {one.change.words: one.lowest for one in trials.outcomes}
+    nearest = better([own, *ends.values()])
+    unreached = _unreached(setting, nearest)
+    if nearest == own:
+        return f"{unreached}, and none moves the {word} ratio, {float(own):.4f}"
+    words = next(words for words, end in ends.items() if end == nearest)
+    return f"{unreached}; the {word} ratio any reaches is {float(nearest):.4f} ({words})"
+
+
+def _unreached(setting: Setting, nearest: Fraction) -> str:
+    if setting.targets.by_group is not None:
+        return "no listed change reaches the targets of all groups"
+    target = f"{float(setting.targets.ratio):.4f}"
+    between = (nearest >= setting.targets.ratio) is _is_above(setting)
+    if between:
+        return f"no listed change has a plan that comes near enough to {target}"
+    return f"no listed change reaches {target}"
 
 
 def _suggestion(setting: Setting, outcome: Outcome) -> Suggestion:

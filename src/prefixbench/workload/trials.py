@@ -28,9 +28,10 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A change and the highest ratio that the changed data set can have."""
+    """A change, and the lowest and the highest ratio that the changed data set can have."""
 
     change: Change
+    lowest: Fraction
     highest: Fraction
     reachable: bool
 
@@ -121,7 +122,10 @@ class Trials:
 
 def _outcome(change: Change, changed: Setting) -> Outcome:
     return Outcome(
-        change=change, highest=changed.ratio(changed.range.most), reachable=changed.reachable
+        change=change,
+        lowest=changed.ratio(changed.range.least),
+        highest=changed.ratio(changed.range.most),
+        reachable=changed.reachable,
     )
 
 
