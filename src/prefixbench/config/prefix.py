@@ -154,13 +154,21 @@ class PrefixGroupConfig(Section):
         if self.groups:
             return tuple(group.id for group in self.groups)
         if self.tree:
-            nodes = ([f"{level.name}_{k}" for k in range(level.count)] for level in self.tree)
-            return tuple("/".join(path) for path in product(*nodes))
+            return self.node_ids[-1]
         if self.assignment:
             return tuple(dict.fromkeys(self.assignment))
         count = self.group_count or 1
         width = len(str(count - 1))
         return tuple(f"group_{index:0{width}d}" for index in range(count))
+
+    @property
+    def node_ids(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the nodes of each level of the tree; those of the last one are the groups'."""
+        own = [[f"{level.name}_{k}" for k in range(level.count)] for level in self.tree]
+        return tuple(
+            tuple("/".join(path) for path in product(*own[: depth + 1]))
+            for depth in range(len(own))
+        )
 
     def dependent_defaults(self) -> dict[str, Any]:
         several = len(self.group_ids) > 1

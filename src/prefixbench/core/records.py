@@ -31,6 +31,10 @@ class RequestPlan:
 
     `input_len = planned_prefix_len + divergence_len + suffix_len`; the head (BOS, template head,
     opening word) belongs to the prefix, the template's tail to the suffix.
+
+    In a tree of prefixes `nodes_above` are the nodes that the request's group shares with others,
+    from the root on, each with the token at which it ends. A later turn of a session names the
+    turn before it; its planned prefix is what the server has stored of its own history.
     """
 
     request_id: str
@@ -43,6 +47,8 @@ class RequestPlan:
     order_index: int = 0
     planned_dp_id: int = 0
     planned_instance_id: int = 0
+    nodes_above: tuple[tuple[str, int], ...] = ()
+    history_request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

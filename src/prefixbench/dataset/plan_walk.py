@@ -6,10 +6,8 @@ and the run the data set was planned for, with its requests in flight and its li
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ import numpy as np
 from prefixbench.config.order import Leaders
 from prefixbench.core.records import CacheScope, RequestOutcome, RequestPlan
 from prefixbench.dataset.manifest import DatasetManifest
-from prefixbench.simulator.watermark import CACHE_OF, walk_watermarks
+from prefixbench.simulator.watermark import CACHE_OF, Watermarks
 from prefixbench.workload.capacity import LruCaches, Stored
 from prefixbench.workload.columns import IntArray
 
@@ -31,9 +29,16 @@ def warm_up_places(manifest: DatasetManifest, plans: Sequence[RequestPlan]) -> l
     """Where the longest planned prefix of each (cache, group) stands; none for a cold start."""
     if not manifest.data["warmed"]:
         return []
-    cache_of = CACHE_OF[cache_scope(manifest.data)]
+    return _longest_of_domains(plans, cache_scope(manifest.data))
+
+
+def _longest_of_domains(plans: Sequence[RequestPlan], scope: CacheScope) -> list[int]:
+    """Places of the first turns that go deepest into each (cache, group)."""
+    cache_of = CACHE_OF[scope]
     longest: dict[tuple[Any, ...], int] = {}
     for place, plan in enumerate(plans):
+        if plan.history_request_id is not None:
+            continue
         domain = (cache_of(plan), plan.prefix_group_id)
         best = longest.setdefault(domain, place)
         if plans[best].planned_prefix_len < plan.planned_prefix_len:
@@ -45,14 +50,14 @@ def sequential_walk(
     manifest: DatasetManifest, plans: Sequence[RequestPlan]
 ) -> list[RequestOutcome]:
     """One request after the other in unlimited caches; the warm-up goes first."""
-    warm_ups = [plans[place] for place in warm_up_places(manifest, plans)]
-    walk = walk_watermarks(
-        [*warm_ups, *plans],
+    return limited_walk(
+        plans,
+        Conditions(in_flight=1, capacity_blocks=None, block_size=manifest.block_size),
         cache_scope(manifest.data),
         hit_granularity=manifest.hit_granularity,
         head_len=manifest.head_len,
+        warmed=bool(manifest.data["warmed"]),
     )
-    return list(islice(walk, len(warm_ups), None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,10 @@ class Conditions:
     capacity_blocks: int | None
     block_size: int
     has_barrier: bool = False
+
+    def leaders_waited_for(self, plans: Sequence[RequestPlan]) -> int:
+        """Requests at the front that have finished before any other one is sent."""
+        return len({plan.prefix_group_id for plan in plans}) if self.has_barrier else 0
 
     @classmethod
     def of(cls, manifest: DatasetManifest) -> Conditions | None:
@@ -107,10 +116,25 @@ def limited_walk(
     warmed: bool,
 ) -> list[RequestOutcome]:
     """What each request finds under `conditions`; lengths, granularity and head in tokens."""
+    capacity_blocks = conditions.capacity_blocks
+    if capacity_blocks is None:
+        marks = Watermarks(scope, hit_granularity=hit_granularity, head_len=head_len)
+        for place in _longest_of_domains(plans, scope) if warmed else ():
+            marks.store(plans[place])
+        waited_for = conditions.leaders_waited_for(plans)
+        return list(marks.walk(plans, lag=conditions.in_flight, waited_for=waited_for))
     step = hit_granularity
     head = head_len // step
     prefixes = np.array([plan.planned_prefix_len // step for plan in plans], np.int64)
-    caches = _caches(plans, conditions, scope, step=step, head_blocks=head, warmed=warmed)
+    caches = _caches(
+        plans,
+        conditions,
+        scope,
+        capacity_blocks=capacity_blocks,
+        step=step,
+        head_blocks=head,
+        warmed=warmed,
+    )
     return [
         RequestOutcome(
             request_id=plan.request_id,
@@ -132,25 +156,26 @@ def _caches(
     conditions: Conditions,
     scope: CacheScope,
     *,
+    capacity_blocks: int,
     step: int,
     head_blocks: int,
     warmed: bool,
 ) -> LruCaches:
+    """Caches of `capacity_blocks` cache blocks each; the head is in steps of hits."""
     group = _numbered(plan.prefix_group_id for plan in plans)
     # Nothing of an answer's last token is stored.
     tokens = [plan.input_len + max(plan.output_len, 1) - 1 for plan in plans]
-    blocks = conditions.capacity_blocks
     return LruCaches(
         stored=Stored(
             group=group,
             cache=_numbered(map(CACHE_OF[scope], plans)),
             blocks=np.array(tokens, np.int64) // step,
         ),
-        capacity_blocks=sys.maxsize if blocks is None else blocks * conditions.block_size // step,
+        capacity_blocks=capacity_blocks * conditions.block_size // step,
         head_blocks=head_blocks,
         warmed=warmed,
         lag=conditions.in_flight,
-        waited_for=len(np.unique(group)) if conditions.has_barrier else 0,
+        waited_for=conditions.leaders_waited_for(plans),
     )
 
 

@@ -31,7 +31,7 @@ from prefixbench.dataset.plan_walk import (
     sequential_walk,
     warm_up_places,
 )
-from prefixbench.dataset.reader import DatasetReader, request_plan
+from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.server_view import ServerView
 from prefixbench.simulator.watermark import CACHE_OF
 
@@ -125,7 +125,7 @@ def prove_dataset(
     verification = None
     try:
         rows = list(reader.metadata())
-        plans = list(map(request_plan, rows))
+        plans = list(map(reader.plan_of, rows))
         checks += _check_rows(reader, rows)
         checks.append(_check_walk(reader, rows, plans))
         checks += _check_figures(reader, rows)

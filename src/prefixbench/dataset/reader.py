@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from prefixbench.config.prefix import PrefixGroupConfig
 from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage
 from prefixbench.core.records import RequestPlan
 from prefixbench.dataset.layout import DATA, METADATA, REPORT, file_sha256
 from prefixbench.dataset.manifest import DatasetManifest
-
-
-def request_plan(metadata: dict[str, Any]) -> RequestPlan:
-    """A line of request_metadata.jsonl as the planner's record."""
-    return RequestPlan(
-        request_id=metadata["request_id"],
-        prefix_group_id=metadata["prefix_group_id"],
-        input_len=metadata["input_len"],
-        output_len=metadata["output_len"],
-        planned_prefix_len=metadata["planned_prefix_len"],
-        divergence_len=metadata["divergence_len"],
-        suffix_len=metadata["suffix_len"],
-        order_index=metadata["order_index"],
-        planned_dp_id=metadata["planned_dp_id"],
-        planned_instance_id=metadata["planned_instance_id"],
-    )
+from prefixbench.workload.tree import NodePath, nodes_above
 
 
 class DatasetReader:
@@ -54,6 +41,34 @@ class DatasetReader:
     def metadata(self) -> Iterator[dict[str, Any]]:
         """Rows of request_metadata.jsonl, in sending order."""
         return self._rows(METADATA)
+
+    def plans(self) -> Iterator[RequestPlan]:
+        """The rows of `metadata` as the planner's records."""
+        return map(self.plan_of, self.metadata())
+
+    def plan_of(self, metadata: Mapping[str, Any]) -> RequestPlan:
+        """One row of `metadata` as the planner's record."""
+        group = metadata["prefix_group_id"]
+        return RequestPlan(
+            request_id=metadata["request_id"],
+            prefix_group_id=group,
+            input_len=metadata["input_len"],
+            output_len=metadata["output_len"],
+            planned_prefix_len=metadata["planned_prefix_len"],
+            divergence_len=metadata["divergence_len"],
+            suffix_len=metadata["suffix_len"],
+            order_index=metadata["order_index"],
+            planned_dp_id=metadata["planned_dp_id"],
+            planned_instance_id=metadata["planned_instance_id"],
+            nodes_above=self._nodes_above.get(group, ()),
+            history_request_id=metadata.get("history_request_id"),
+        )
+
+    @cached_property
+    def _nodes_above(self) -> Mapping[str, NodePath]:
+        manifest = self.manifest
+        levels = manifest.config["prefix"]["tree"]
+        return nodes_above(PrefixGroupConfig(tree=levels), manifest.head_len)
 
     def check_complete(self) -> None:
         """Raise unless generation came to its end."""

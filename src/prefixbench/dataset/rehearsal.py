@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from prefixbench.core.records import RequestPlan
 from prefixbench.core.tally import HitTally, total
 from prefixbench.dataset.plan_walk import cache_scope, warm_up_places
-from prefixbench.dataset.reader import DatasetReader, request_plan
+from prefixbench.dataset.reader import DatasetReader
 from prefixbench.simulator.cluster import Cluster, Domain
 from prefixbench.simulator.engine import Engine, StepOutcome
 from prefixbench.simulator.request import EngineRequest
@@ -144,7 +144,7 @@ def hits_by_capacity(dataset: DatasetReader) -> dict[int, HitTally]:
     """
     cache_of = CACHE_OF[cache_scope(dataset.manifest.data)]
     plans: dict[Cache, list[RequestPlan]] = {}
-    for plan in map(request_plan, dataset.metadata()):
+    for plan in dataset.plans():
         plans.setdefault(cache_of(plan), []).append(plan)
     block = dataset.manifest.hit_granularity
     curves = [lru_curve(list(chain_requests(own, block))) for own in plans.values()]
@@ -166,7 +166,7 @@ def _rows(dataset: DatasetReader, waits: _Waits) -> Iterator[_Row]:
     groups: dict[str, int] = {}
     pairs = zip(dataset.requests(), dataset.metadata(), strict=True)
     for number, (sent, metadata) in enumerate(pairs):
-        plan = request_plan(metadata)
+        plan = dataset.plan_of(metadata)
         yield _Row(
             plan=plan,
             group=groups.setdefault(plan.prefix_group_id, len(groups)),

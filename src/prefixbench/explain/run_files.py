@@ -17,7 +17,7 @@ from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage, St
 from prefixbench.core.records import RequestPlan
 from prefixbench.dataset.layout import METADATA, REPORT, file_sha256
 from prefixbench.dataset.manifest import DatasetManifest
-from prefixbench.dataset.reader import DatasetReader, request_plan
+from prefixbench.dataset.reader import DatasetReader
 
 _RUN = "runtime/run.json"
 _RESULTS = "runtime/request_results.jsonl"
@@ -80,7 +80,7 @@ def read_run(run_dir: str | Path) -> RunRecord:
     documents = {name: _document(folder, name) for name in (_RUN, _PERFORMANCE, _COUNTERS)}
     for name, document in documents.items():
         _check_identity(dataset.manifest, name, document)
-    plans = tuple(request_plan(row) for row in dataset.metadata())
+    plans = tuple(dataset.plans())
     return RunRecord(
         manifest=dataset.manifest,
         validation=dataset.validation,

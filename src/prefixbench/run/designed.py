@@ -12,7 +12,7 @@ from typing import Any
 from prefixbench.core.blocks import longest_hit
 from prefixbench.core.records import CacheScope
 from prefixbench.core.tally import HitTally, total
-from prefixbench.dataset.reader import DatasetReader, request_plan
+from prefixbench.dataset.reader import DatasetReader
 from prefixbench.simulator.watermark import walk_watermarks
 
 
@@ -46,7 +46,7 @@ class DesignedHits:
                 for row in self._dataset.metadata()
             )
         outcomes = walk_watermarks(
-            map(request_plan, self._dataset.metadata()),
+            self._dataset.plans(),
             self._scope,
             hit_granularity=manifest.hit_granularity,
             head_len=manifest.head_len,

@@ -7,6 +7,7 @@ all there is to know: `H = min(p, C)`, afterwards `C = max(C, p)` (planning.md, 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -92,27 +93,80 @@ def walk_watermarks(
     warm: Mapping[str, int] | None = None,
 ) -> Iterator[RequestOutcome]:
     """As `simulate_prefix_cache_watermarks`, streaming: holds one integer per group and cache."""
-    cache_of = CACHE_OF[CacheScope(cache_scope)]
-    warm_depths = {
-        group: align_down(depth, hit_granularity) for group, depth in (warm or {}).items()
-    }
-    shared_head = align_down(head_len, hit_granularity)
-    watermarks: dict[tuple[Cache, str], int] = {}
-    caches_seen: set[Cache] = set()
-    for request in requests:
-        cache = cache_of(request)
-        domain = (cache, request.prefix_group_id)
-        head = shared_head if warm_depths or cache in caches_seen else 0
-        before = max(watermarks.get(domain, warm_depths.get(request.prefix_group_id, 0)), head)
-        prefix = align_down(request.planned_prefix_len, hit_granularity)
-        watermarks[domain] = max(before, prefix)
-        caches_seen.add(cache)
-        yield RequestOutcome(
+    marks = Watermarks(cache_scope, hit_granularity=hit_granularity, head_len=head_len, warm=warm)
+    return marks.walk(requests)
+
+
+class Watermarks:
+    """Cached depths of groups, and of the nodes of a tree above them, in each cache.
+
+    A request that reaches into a node finds it as deep as any request below the node went. A later
+    turn of a session finds the history that its plan says, for it is sent after its predecessor.
+    """
+
+    def __init__(
+        self,
+        cache_scope: CacheScope | str,
+        *,
+        hit_granularity: int = 1,
+        head_len: int = 0,
+        warm: Mapping[str, int] | None = None,
+    ) -> None:
+        self._cache_of = CACHE_OF[CacheScope(cache_scope)]
+        self._step = hit_granularity
+        self._head = align_down(head_len, hit_granularity)
+        self._warm = {
+            group: align_down(depth, hit_granularity) for group, depth in (warm or {}).items()
+        }
+        self._depths: dict[tuple[Cache, str], int] = {}
+        self._opened: set[Cache] = set()
+
+    def store(self, request: RequestPlan) -> None:
+        """The request's planned prefix is cached from now on."""
+        cache = self._cache_of(request)
+        self._opened.add(cache)
+        if request.history_request_id is not None:
+            return
+        prefix = align_down(request.planned_prefix_len, self._step)
+        for node in (*(name for name, _ in request.nodes_above), request.prefix_group_id):
+            self._depths[cache, node] = max(self._depths.get((cache, node), 0), prefix)
+
+    def depth(self, request: RequestPlan) -> int:
+        """Tokens of the request's path that are cached."""
+        if request.history_request_id is not None:
+            return align_down(request.planned_prefix_len, self._step)
+        cache, group = self._cache_of(request), request.prefix_group_id
+        head = self._head if self._warm or cache in self._opened else 0
+        depth = max(self._depths.get((cache, group), 0), self._warm.get(group, 0), head)
+        for name, end in request.nodes_above:
+            found = min(self._depths.get((cache, name), 0), align_down(end, self._step))
+            depth = max(depth, found)
+        return depth
+
+    def walk(
+        self, requests: Iterable[RequestPlan], *, lag: int = 1, waited_for: int = 0
+    ) -> Iterator[RequestOutcome]:
+        """What each request finds that sees those at places up to its own less `lag`.
+
+        Behind the first `waited_for` requests all of them are seen.
+        """
+        unseen: deque[tuple[int, RequestPlan]] = deque()
+        for place, request in enumerate(requests):
+            seen = max(place - lag, waited_for - 1 if place >= waited_for else place - lag)
+            while unseen and unseen[0][0] <= seen:
+                self.store(unseen.popleft()[1])
+            unseen.append((place, request))
+            yield self._outcome(request)
+
+    def _outcome(self, request: RequestPlan) -> RequestOutcome:
+        before = self.depth(request)
+        prefix = align_down(request.planned_prefix_len, self._step)
+        return RequestOutcome(
             request_id=request.request_id,
             prefix_group_id=request.prefix_group_id,
             input_len=request.input_len,
             cached_watermark_before=before,
             expected_hit_len=min(prefix, before),
-            cached_watermark_after=watermarks[domain],
-            expected_head_hit_len=min(prefix, before, shared_head),
+            cached_watermark_after=max(prefix, before),
+            expected_head_hit_len=min(prefix, before, self._head),
         )

@@ -148,6 +148,19 @@ class Domains:
         """The largest prefix of each domain, in blocks."""
         return self.runs.maxima(prefix_blocks[self.by_domain])
 
+    def warmed_depths(self, prefix_blocks: IntArray) -> IntArray:
+        """How deep a warm-up to the largest prefixes leaves each domain, in blocks.
+
+        Nodes of a tree may be deeper than the domain's own prefixes, by others that share them.
+        """
+        maxima = self.maxima(prefix_blocks)
+        depths = maxima.astype(np.int64)
+        for level in self.levels[:-1]:
+            reached = np.zeros(len(level.first_runs), np.int64)
+            np.maximum.at(reached, level.numbers, level.inside(maxima))
+            np.maximum(depths, reached[level.numbers], out=depths)
+        return depths
+
     def cold_losses(self, prefix_blocks: IntArray) -> IntArray:
         """Blocks each domain computes the first time, beyond the head."""
         return self.runs.losses(prefix_blocks[self.by_domain])

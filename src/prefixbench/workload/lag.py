@@ -170,7 +170,7 @@ class LagModel:
         before = self._prefix.astype(np.int64)  # later turns find what they plan: their history
         rows = self._sending.rows
         if self._domains.warmed:
-            before[: len(rows)] = self._domains.maxima(self._prefix)[self._domains.index]
+            before[: len(rows)] = self._domains.warmed_depths(self._prefix)[self._domains.index]
         else:
             before[rows] = self._sending.visibility(lag).depths(self._prefix[rows])
         return depths_of(self._prefix, before)
