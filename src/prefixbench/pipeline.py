@@ -111,7 +111,6 @@ def generate_prefix_cache_dataset(
     config, block_size = resolve_block_size(config, server)
     materials = load_materials(config, corpus=corpus)
     planned = _plan(config, block_size, materials.planning_frame)
-    planned.plan.refuse_shared_levels()
     writer = DatasetWriter(
         Path(output_dir),
         dataset_id=config.dataset_id,

@@ -13,31 +13,30 @@ share the work.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
-from itertools import repeat
-from operator import add
-from typing import Any
+from itertools import chain, repeat
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
 
 from prefixbench.content.draws import ContentLabels
 from prefixbench.content.layout import lay_unique_parts
-from prefixbench.content.master import Cut, MasterPrefix, lay_master
-from prefixbench.content.passages import Passage, Passages, choose_passages
+from prefixbench.content.master import Cut, MasterPrefix
+from prefixbench.content.passages import Passages, choose_passages
 from prefixbench.content.pool import Pool
-from prefixbench.content.recipes import ContentColumns, Recipes, RecipeTable, make_recipes
-from prefixbench.content.tape import Ids, Positions, escape
+from prefixbench.content.recipes import ContentColumns, Conversations, RecipeTable, make_recipes
+from prefixbench.content.shelf import MasterShelf, rows_of_cuts
+from prefixbench.content.tape import Ids, Positions, escape, unescape
 from prefixbench.content.template import Frame
 
 __all__ = ["Composer", "ContentColumns", "ContentLabels"]
 
-_BATCH = 256
+#: A text in slices of the pool, to be joined.
+TextParts: TypeAlias = tuple[bytes | memoryview, ...]
 
-#: Bytes of master prefixes that a composer keeps; those beyond are laid anew when needed.
-MASTER_CACHE_BYTES = 64 << 20
+_BATCH = 256
 
 
 class Composer:
@@ -66,7 +65,9 @@ class Composer:
         self.recipes: RecipeTable = make_recipes(
             pool, self.passages, frame, columns, labels, self.retries
         )
-        self._masters = _MasterShelf(self)
+        self._masters = MasterShelf(
+            self.recipes.masters, columns, frame.head_len, self.passages.prefix, pool.words
+        )
         self._head = np.array(frame.head_ids, dtype=np.uint32)
         self._tail = np.array(frame.tail_ids, dtype=np.uint32)
 
@@ -91,7 +92,9 @@ class Composer:
 
     def batch(self, requests: Positions) -> PromptBatch:
         """Some prompts at once, in this order: far cheaper than one by one."""
-        return PromptBatch(self, self.recipes.of(requests))
+        if self.columns.turns is None:
+            return PromptBatch(self, requests)
+        return ConversationBatch(self, requests, self.columns.turns)
 
     def each_ids(self, requests: Positions) -> Iterator[Ids]:
         """Whole sequences of many prompts, a batch of them in memory at a time."""
@@ -124,32 +127,48 @@ class Composer:
         return _numbers(self.batch(np.array([request])).suffix_rows())
 
     def master_ids(self, group: int) -> Ids:
-        """Head and master prefix of a group, as far as its longest planned prefix."""
-        return np.concatenate([self._head, self._masters.of(group).ids])
+        """Head and master prefix of a group, as far as some planned prefix goes."""
+        return np.concatenate([self._head, self._masters.path(group).ids])
+
+    def ids_left_by(self, numbering: int) -> Ids:
+        """What requests of a numbering could follow beyond their planned prefixes."""
+        if numbering < 0:
+            return self._head
+        group, level = self.columns.masters.group_below(numbering)
+        end = self.columns.masters.content_end(level)
+        path = self._masters.path(group).ids[:end]
+        return np.concatenate([self._head, path])
+
+    def reaching(self, numbering: int) -> Positions:
+        """The requests that hold what those of a numbering have followed."""
+        if numbering < 0:
+            return np.flatnonzero(self.numbering == numbering)
+        columns, tree = self.columns, self.columns.masters
+        _, level = tree.group_below(numbering)
+        content = columns.planned_prefix_len[columns.first_turns] - self.frame.head_len
+        nodes = tree.paths[columns.group[columns.first_turns], level]
+        return np.flatnonzero((nodes == numbering) & (content > tree.begins[level]))
 
     @property
     def head_ids(self) -> Ids:
         return self._head
 
+    @cached_property
+    def numbering(self) -> Positions:
+        """As `ContentColumns.numbering`."""
+        return self.columns.numbering(self.frame.head_len)
+
     @property
-    def groups_with_prefix(self) -> list[int]:
-        """Groups of which some request has a prefix beyond the head."""
-        return [group for group, cuts in enumerate(self.cuts_by_group) if cuts.any()]
+    def nodes_with_text(self) -> list[int]:
+        """Nodes of master prefixes of which some prompt holds a part."""
+        lengths = self.columns.node_lengths(self.frame.head_len)
+        nodes: list[int] = np.flatnonzero(lengths).tolist()
+        return nodes
 
     @property
     def exhausted_count(self) -> int:
         """Requests that repeat a sample because the corpus has no more."""
         return int(np.count_nonzero(self.recipes.exhausted))
-
-    @cached_property
-    def cuts_by_group(self) -> list[Positions]:
-        """The content lengths at which each master prefix is cut."""
-        prefix = self.columns.planned_prefix_len - self.frame.head_len
-        order = np.argsort(self.columns.group, kind="stable")
-        bounds = np.searchsorted(
-            self.columns.group[order], np.arange(1, len(self.columns.group_ids))
-        )
-        return [np.unique(prefix[members]) for members in np.split(order, bounds)]
 
     @property
     def tail_ids(self) -> Ids:
@@ -157,19 +176,27 @@ class Composer:
 
     def master_and_cut(self, group: int, prefix: int) -> tuple[MasterPrefix, Cut]:
         """The master prefix of a group and where a prefix of so many content tokens ends in it."""
-        master = self._masters.of(group)
+        master = self._masters.path(group)
         return master, master.cuts[prefix]
 
 
 class PromptBatch:
     """Prompts of a composer, as lists in the order in which they were asked for."""
 
-    def __init__(self, composer: Composer, recipes: Recipes) -> None:
+    def __init__(self, composer: Composer, requests: Positions) -> None:
         self._composer = composer
-        self._recipes = recipes
-        self._slots = lay_unique_parts(recipes, composer.pool.words, composer.passages.suffix)
+        self._recipes = composer.recipes.of(requests)
+        self._slots = lay_unique_parts(self._recipes, composer.pool.words, composer.passages.suffix)
 
-    def texts(self) -> list[tuple[bytes | memoryview, ...]]:
+    def stored_texts(self) -> list[TextParts]:
+        """The part of each text that a data set holds: all of it."""
+        return self.texts()
+
+    def stored_ids(self) -> list[Ids]:
+        """As `stored_texts`, as ids."""
+        return self.ids()
+
+    def texts(self) -> list[TextParts]:
         """Texts to send, JSON-escaped, unquoted, each in parts that are to be joined."""
         opening = escape(self._composer.frame.opening)
         shared = [master.view[: cut.text_bytes] for master, cut in self._cuts]
@@ -199,27 +226,14 @@ class PromptBatch:
     def prefix_rows(self) -> list[bytes]:
         """Rows in each planned prefix: JSON numbers, each with a comma behind it."""
         cuts = [cut for _, cut in self._cuts]
-        return self._rows(
-            self._composer.passages.prefix,
-            np.array([cut.opening_stop for cut in cuts]),
-            np.array([master.cuts[0].ring_stop for master, _ in self._cuts]),
-            np.array([cut.ring_stop for cut in cuts]),
-        )
+        own = rows_of_cuts(self._composer.passages.prefix, cuts)
+        return [cut.reading.rows_before + rows for cut, rows in zip(cuts, own, strict=True)]
 
     def suffix_rows(self) -> list[bytes]:
         """Rows in each natural suffix, likewise."""
         own = self._recipes
         passage = self._composer.passages.suffix
-        return self._rows(passage, own.opening_stop, own.ring_start, own.ring_stop)
-
-    @staticmethod
-    def _rows(
-        passage: Passage, opened: Positions, starts: Positions, stops: Positions
-    ) -> list[bytes]:
-        rows = passage.ring.rows_in(starts, stops)
-        if passage.opening is None:
-            return rows
-        return list(map(add, passage.opening.rows_in(np.zeros_like(opened), opened), rows))
+        return passage.rows_in(own.opening_stop, own.ring_start, own.ring_stop)
 
     @cached_property
     def _cuts(self) -> list[tuple[MasterPrefix, Cut]]:
@@ -228,41 +242,103 @@ class PromptBatch:
         return list(map(find, own.group.tolist(), own.prefix.tolist()))
 
 
+class ConversationBatch(PromptBatch):
+    """As `PromptBatch`, for turns: each prompt is its session's texts one after the other.
+
+    Where answers come from the server, a filler word stands for each of their tokens in whole
+    prompts, and a data set holds of a later turn only what is behind the answer. Rows of corpora
+    are those that the turn itself brings.
+    """
+
+    def __init__(self, composer: Composer, requests: Positions, turns: Conversations) -> None:
+        turn = requests // turns.sessions
+        stops = np.cumsum(turn + 1)
+        starts = stops - turn - 1
+        numbers = np.arange(stops[-1] if len(stops) else 0) - np.repeat(starts, turn + 1)
+        rows = np.repeat(requests % turns.sessions, turn + 1) + numbers * turns.sessions
+        super().__init__(composer, rows)
+        self._is_served = turns.answers_are_served
+        self._answer_len = turns.answer_len[rows].tolist()
+        self._is_first = (numbers == 0).tolist()
+        self._spans = list(zip(starts.tolist(), stops.tolist(), strict=True))
+
+    def texts(self) -> list[TextParts]:
+        own = self._own_texts
+        filler = self._composer.pool.words.warmup_filler.text.encode()
+        answers = [(filler * length,) if length else () for length in self._answer_len]
+        whole = [(*answer, *text) for answer, text in zip(answers, own, strict=True)]
+        return [tuple(chain.from_iterable(whole[start:stop])) for start, stop in self._spans]
+
+    def stored_texts(self) -> list[TextParts]:
+        if not self._is_served:
+            return self.texts()
+        return [self._own_texts[stop - 1] for _, stop in self._spans]
+
+    def ids(self) -> list[Ids]:
+        filler = self._composer.pool.words.warmup_filler.id
+        answers = [np.full(length, filler, dtype=np.uint32) for length in self._answer_len]
+        whole = [(answer, ids) for answer, ids in zip(answers, self._own_ids, strict=True)]
+        return [
+            np.concatenate(list(chain.from_iterable(whole[start:stop])))
+            for start, stop in self._spans
+        ]
+
+    def stored_ids(self) -> list[Ids]:
+        if not self._is_served:
+            return self.ids()
+        return [self._own_ids[stop - 1] for _, stop in self._spans]
+
+    def prefix_chars(self) -> list[int]:
+        firsts = super().prefix_chars()
+        own = [len(unescape(b"".join(parts))) for parts in self._own_texts]
+        return [
+            firsts[start]
+            if stop - start == 1
+            else (not self._is_served) * sum(own[start : stop - 1])
+            for start, stop in self._spans
+        ]
+
+    def prefix_rows(self) -> list[bytes]:
+        return self._of_last(super().prefix_rows())
+
+    def suffix_rows(self) -> list[bytes]:
+        return self._of_last(super().suffix_rows())
+
+    def _of_last(self, rows: list[bytes]) -> list[bytes]:
+        return [rows[stop - 1] for _, stop in self._spans]
+
+    @cached_property
+    def _own_texts(self) -> list[TextParts]:
+        """What each turn brings itself: a first one all of it, a later one its unique part."""
+        texts = super().texts()
+        return [
+            parts if is_first else parts[2:]
+            for parts, is_first in zip(texts, self._is_first, strict=True)
+        ]
+
+    @cached_property
+    def _own_ids(self) -> list[Ids]:
+        unique = zip(*[slot.ids() for slot in self._slots], strict=True)
+        head = self._composer.head_ids
+        return [
+            np.concatenate([head, master.ids[:length], *own] if is_first else own)
+            for (master, _), length, own, is_first in zip(
+                self._cuts, self._recipes.prefix.tolist(), unique, self._is_first, strict=True
+            )
+        ]
+
+    @cached_property
+    def _cuts(self) -> list[tuple[MasterPrefix, Cut]]:
+        own = self._recipes
+        find = self._composer.master_and_cut
+        prefixes = np.where(self._is_first, own.prefix, 0)
+        return list(map(find, own.group.tolist(), prefixes.tolist()))
+
+
 def _numbers(rows: list[bytes]) -> list[int]:
     """The JSON numbers of the first prompt."""
     numbers: list[int] = orjson.loads(b"[%b]" % rows[0].strip(b"[,]"))
     return numbers
-
-
-class _MasterShelf:
-    """Master prefixes as they are asked for; the least recently used leave a full shelf."""
-
-    def __init__(self, composer: Composer) -> None:
-        self._composer = composer
-        self._laid: OrderedDict[int, MasterPrefix] = OrderedDict()
-        self._bytes = 0
-
-    def of(self, group: int) -> MasterPrefix:
-        master = self._laid.get(group)
-        if master is None:
-            return self._lay(group)
-        self._laid.move_to_end(group)
-        return master
-
-    def _lay(self, group: int) -> MasterPrefix:
-        composer = self._composer
-        master = lay_master(
-            composer.recipes.masters[group],
-            composer.cuts_by_group[group].tolist(),
-            composer.passages.prefix,
-            composer.pool.words,
-        )
-        self._laid[group] = master
-        self._bytes += master.size_bytes
-        while self._bytes > MASTER_CACHE_BYTES and len(self._laid) > 1:
-            _, oldest = self._laid.popitem(last=False)
-            self._bytes -= oldest.size_bytes
-        return master
 
 
 def _retry_array(retries: Mapping[int, int] | Positions | None, count: int) -> Positions:

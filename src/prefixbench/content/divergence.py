@@ -1,8 +1,9 @@
 """Divergence blocks: the tokens that end a match, unique by construction.
 
-Requests that could meet share one numbering: the requests of a group, and, across the whole data
-set, those without a prefix of their own (they all diverge right after the head). Request number k
-begins its unique part with the request markers
+Requests that could meet share one numbering: those that leave the same node of the master
+prefixes, and, across the whole data set, those without a prefix of their own (they all diverge
+right after the head). Later turns of sessions meet nobody; they share one too. Request number k of
+a numbering begins its unique part with the request markers
 
     first[k]  = permutation(k mod M)
     second[k] = offset(first[k]) + k div M        (mod M)
@@ -14,10 +15,10 @@ diverge there. A retry takes a number that no request has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from prefixbench.content.draws import ContentLabels, Permutation, draw_below
 from prefixbench.content.tape import Positions
@@ -27,8 +28,9 @@ MARKERS_PER_REQUEST = 2
 
 _REQUESTS_AT_MOST = 1 << 20  # of a data set whose rows come one by one
 
-#: Name of the numbering of requests without a prefix of their own.
-_NO_PREFIX = -1
+#: Numberings beside those of the nodes: requests without a prefix of their own, and later turns.
+NO_PREFIX = -1
+LATER_TURN = -2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +40,6 @@ class Divergences:
     first: Positions
     second: Positions
     filler_starts: Positions
-
-
-def numberings(groups: Positions, has_prefix: npt.NDArray[np.bool_]) -> Positions:
-    """The numbering of each request: its group, or -1 without a prefix of its own."""
-    return np.where(has_prefix, groups, _NO_PREFIX)
 
 
 def number_requests(
@@ -75,15 +72,14 @@ def draw_divergences(
     numbers: Positions,
     *,
     labels: ContentLabels,
-    group_ids: list[str],
+    node_names: Sequence[str],
     marker_count: int,
     filler_count: int,
 ) -> Divergences:
     """Markers of all requests; a pure function of the labels and the numbers."""
     columns = np.empty((3, len(numbering)), dtype=np.int64)
     for members in _members(numbering):
-        name = numbering[members[0]]
-        key = labels.key("divergence", group="" if name == _NO_PREFIX else group_ids[name])
+        key = _key_of(int(numbering[members[0]]), labels, node_names)
         own = numbers[members]
         first = Permutation.draw(marker_count, key)(own)
         offset = draw_below(marker_count, key, first)
@@ -91,3 +87,9 @@ def draw_divergences(
         columns[1, members] = (offset + own // marker_count) % marker_count
         columns[2, members] = draw_below(filler_count, key + 1, own)
     return Divergences(*columns)
+
+
+def _key_of(numbering: int, labels: ContentLabels, node_names: Sequence[str]) -> int:
+    if numbering == LATER_TURN:
+        return labels.key("later_turns")
+    return labels.key("divergence", group="" if numbering == NO_PREFIX else node_names[numbering])

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from prefixbench.content.compose import Composer
-from prefixbench.content.divergence import numberings
 from prefixbench.content.registry import BlockRegistry
 from prefixbench.content.tape import Positions
 from prefixbench.core.blocks import align_down
@@ -79,13 +78,13 @@ def find_equal_texts(composer: Composer, block_size: int) -> EqualTexts:
     like_prefix: defaultdict[int, list[int]] = defaultdict(list)
     registries: dict[int, BlockRegistry] = {}
     natural = np.flatnonzero(composer.recipes.column("marker_count") == 0)
-    numbering, meeting = _numbering(composer), _meeting(composer)
+    numbering, meeting = composer.numbering, _meeting(composer)
     prefix_len = composer.columns.planned_prefix_len
     for request, tokens in zip(natural.tolist(), composer.each_ids(natural), strict=True):
         name, prefix = int(numbering[request]), int(prefix_len[request])
         if name not in registries:
-            master = composer.master_ids(name) if name >= 0 else composer.head_ids
-            registries[name] = BlockRegistry(block_size, master, window_capacity=2)
+            path = composer.ids_left_by(name)
+            registries[name] = BlockRegistry(block_size, path, window_capacity=2)
         block = registries[name].first_block(tokens, prefix)
         if block is None:
             continue
@@ -100,46 +99,57 @@ def find_equal_texts(composer: Composer, block_size: int) -> EqualTexts:
             *chain.from_iterable(like_prefix.values()),
             *chain.from_iterable(requests[1:].tolist() for requests in equal),
         ],
-        classes=[*equal, *(np.flatnonzero(numbering == name) for name in like_prefix)],
+        classes=[*equal, *(composer.reaching(name) for name in like_prefix)],
     )
-
-
-def _numbering(composer: Composer) -> Positions:
-    columns = composer.columns
-    return numberings(columns.group, columns.planned_prefix_len > composer.frame.head_len)
 
 
 def _meeting(composer: Composer) -> Positions:
     """A number that requests have in common if they share all before their unique part.
 
-    That is their numbering, but for prefixes that end behind the first group marker: groups that
-    share it meet there.
+    That is their numbering, but for prefixes that end behind the first marker of a node: siblings
+    that share it meet there.
     """
-    markers = np.array([draw.markers[0] for draw in composer.recipes.masters])
-    _, first, inverse = np.unique(markers, return_index=True, return_inverse=True)
-    columns = composer.columns
-    ends_behind_marker = columns.planned_prefix_len == composer.frame.head_len + 1
+    columns, numbering = composer.columns, composer.numbering
+    tree = columns.masters
+    content = columns.planned_prefix_len - composer.frame.head_len
+    begin = tree.begins[np.maximum(tree.level_of(content), 0)]
+    ends_behind_marker = (numbering >= 0) & (content == begin + 1)
     shared: Positions = np.where(
-        ends_behind_marker, first[inverse][columns.group], _numbering(composer)
+        ends_behind_marker, _first_alike(composer)[np.maximum(numbering, 0)], numbering
     )
     return shared
+
+
+def _first_alike(composer: Composer) -> Positions:
+    """Of each node, the first of its siblings that begins with the same marker."""
+    markers = np.array([draw.markers[0] for draw in composer.recipes.masters])
+    pairs = np.stack([composer.columns.masters.parent, markers], axis=1)
+    _, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    alike: Positions = first[inverse.ravel()]
+    return alike
 
 
 def classes_of_equal_heads(
     composer: Composer, block_size: int, order: Positions, caches: Positions
 ) -> list[Positions]:
-    """The first requests of groups that share their first marker, where a block ends behind it.
+    """The first requests of siblings that share their first marker, where a block ends behind it.
 
-    Such groups are more than there are markers; a second marker parts them one token later.
+    Such siblings are more than there are markers; a second marker parts them one token later.
     `caches` are those of the requests, `order` lists them as they are sent.
     """
-    behind_marker = composer.frame.head_len + 1
-    if behind_marker % block_size:
-        return []
     columns = composer.columns
-    first_markers = np.array([draw.markers[0] for draw in composer.recipes.masters])
-    reaching = order[columns.planned_prefix_len[order] >= behind_marker]
-    domains = np.stack([caches[reaching], columns.group[reaching]], axis=1)
-    _, first = np.unique(domains, axis=0, return_index=True)
-    openers = np.sort(reaching[first])
-    return _equal_keys(first_markers[columns.group[openers]], openers)
+    tree, head_len = columns.masters, composer.frame.head_len
+    first_turns = order[order < len(columns.group[columns.first_turns])]
+    classes: list[Positions] = []
+    for level, begin in enumerate(tree.begins.tolist()):
+        behind_marker = head_len + begin + 1
+        if behind_marker % block_size:
+            continue
+        reaching = first_turns[columns.planned_prefix_len[first_turns] >= behind_marker]
+        nodes = tree.paths[columns.group[reaching], level]
+        _, first = np.unique(
+            np.stack([caches[reaching], nodes], axis=1), axis=0, return_index=True
+        )
+        opening = np.sort(first)
+        classes += _equal_keys(_first_alike(composer)[nodes[opening]], reaching[opening])
+    return classes

@@ -1,8 +1,8 @@
 """Master prefixes: what the requests of a group begin with, cut wherever the plan wants it.
 
-A master prefix begins with a group marker and two drawn fillers (so that data sets and groups part
-at once), then follows the corpus. Where a planned cut falls inside an atom, the atom moves behind
-the cut and fillers take its place; one layout serves all requests of the group.
+A node of a master prefix begins with a group marker and two drawn fillers (so that data sets and
+siblings part at once), then follows the corpus. Where a planned cut falls inside an atom, the atom
+moves behind the cut and fillers take its place; one layout serves all requests below the node.
 
     content tokens   0        1               3                    cut             cut
                      | marker | filler filler | atoms ... fillers | atoms ... |
@@ -10,9 +10,11 @@ the cut and fillers take its place; one layout serves all requests of the group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from prefixbench.content.passages import Passage
 from prefixbench.content.ring import TextRing
@@ -30,7 +32,7 @@ _CUT_BYTES = 300  # about what one entry of the table of cuts takes
 
 @dataclass(frozen=True, slots=True)
 class MasterDraw:
-    """What was drawn for a group: its markers, where its fillers start, its first sample."""
+    """What was drawn for a node: its markers, where its fillers start, its first sample."""
 
     markers: tuple[int, ...]
     filler_start: int
@@ -45,11 +47,20 @@ class Cut:
     characters: int
     opening_stop: int
     ring_stop: int
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a node reads: from where in the ring, behind which rows of the nodes above it."""
+
+    ring_start: int
+    rows_before: bytes = b""
 
 
 @dataclass(frozen=True, eq=False)
 class MasterPrefix:
-    """The content of a master prefix (what follows the head), with its cuts by length in tokens."""
+    """The content of a master prefix, or of one node of it, with its cuts by length in tokens."""
 
     ids: Ids
     text: bytes
@@ -65,7 +76,7 @@ class MasterPrefix:
 
 
 def group_markers(place: int, marker_count: int) -> tuple[int, ...]:
-    """Markers of the group with this number: one, or two where groups outnumber markers."""
+    """Markers of the node with this number: one, or two where siblings outnumber markers."""
     if place < marker_count:
         return (place,)
     return (place % marker_count, place // marker_count % marker_count)
@@ -77,8 +88,9 @@ def lay_master(
     """Lay a master prefix so that it may end at each of the cuts (content tokens)."""
     lead = _lead(draw, words)
     reader = _Reader(passage, draw.sample)
+    reading = Reading(reader.ring_stop)
     stretches: list[Stretch] = []
-    at = {0: Cut(0, 0, 0, reader.ring_stop)}
+    at = {0: Cut(0, 0, 0, reader.ring_stop, reading)}
     length = text_bytes = characters = 0
     for cut in sorted(set(cuts) - {0}):
         piece, lead = lead[: cut - length], lead[cut - length :]
@@ -91,8 +103,35 @@ def lay_master(
         length = cut
         text_bytes += len(text)
         characters += len(unescape(text))
-        at[cut] = Cut(text_bytes, characters, reader.opening_stop, reader.ring_stop)
+        at[cut] = Cut(text_bytes, characters, reader.opening_stop, reader.ring_stop, reading)
     return MasterPrefix(join_ids(stretches), join_text(stretches), at)
+
+
+def join_masters(nodes: Sequence[MasterPrefix], rows_of: Callable[[Cut], bytes]) -> MasterPrefix:
+    """The nodes of a path one after the other; `rows_of` gives the rows of a cut as JSON."""
+    at: dict[int, Cut] = {}
+    length = text_bytes = characters = 0
+    rows = b""
+    for node in nodes:
+        reading = Reading(node.cuts[0].reading.ring_start, rows)
+        for cut, where in node.cuts.items():
+            at.setdefault(
+                length + cut,
+                Cut(
+                    text_bytes + where.text_bytes,
+                    characters + where.characters,
+                    where.opening_stop,
+                    where.ring_stop,
+                    reading,
+                ),
+            )
+        last = node.cuts[len(node.ids)]
+        length += len(node.ids)
+        text_bytes += last.text_bytes
+        characters += last.characters
+        rows += rows_of(last)
+    ids = np.concatenate([node.ids for node in nodes])
+    return MasterPrefix(ids, b"".join(node.text for node in nodes), at)
 
 
 def _lead(draw: MasterDraw, words: Words) -> list[Stretch]:

@@ -12,7 +12,8 @@ samples of its own prefix.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import add
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from prefixbench.config.suffix import SuffixMode
 from prefixbench.content.draws import ContentLabels
 from prefixbench.content.pool import Pool
 from prefixbench.content.ring import TextRing
+from prefixbench.content.tape import Positions
 from prefixbench.core.errors import CorpusError, ErrorContext, Stage
 from prefixbench.core.seeds import shuffled
 
@@ -46,6 +48,21 @@ class Passage:
     opening: TextRing | None
     ring: TextRing
     starts_at_first: bool = False
+
+    def rows_in(self, opened: Positions, starts: Positions, stops: Positions) -> list[bytes]:
+        """Rows of the corpus in the opening up to `opened` and in stretches of the ring.
+
+        JSON numbers, each with a comma behind it.
+        """
+        rows = self.ring.rows_in(starts, stops)
+        if self.opening is None:
+            return rows
+        return list(map(add, self.opening.rows_in(np.zeros_like(opened), opened), rows))
+
+    @property
+    def continued(self) -> Passage:
+        """What is read by text that goes on where another one stopped: the ring alone."""
+        return self if self.opening is None else replace(self, opening=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -38,14 +38,14 @@ class SuffixLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixReach:
-    """The samples that master prefixes begin with, and the tokens they may read from there."""
+    """The part of the ring that master prefixes may read: where it begins, and its tokens."""
 
-    samples: Positions
+    begins: Positions
     tokens: Positions
 
     def of(self, groups: Positions) -> PrefixReach:
         """The same for each of some requests, given the groups they are of."""
-        return PrefixReach(self.samples[groups], self.tokens[groups])
+        return PrefixReach(self.begins[groups], self.tokens[groups])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +80,7 @@ def choose_starts(
         samples = draws.below(np.full_like(budgets, ring.sample_count), 0)
         exhausted = budgets > ring.token_count
     else:
-        begin = ring.sample_tokens[prefix_reach.samples]
+        begin = prefix_reach.begins
         first = ring.first_sample_from(begin + prefix_reach.tokens)
         last = ring.first_sample_from(begin + ring.token_count - budgets + 1) - 1
         exhausted = last < first

@@ -11,10 +11,11 @@ import numpy as np
 
 from prefixbench.content.accidents import Sending
 from prefixbench.content.collide import CollisionStatus
-from prefixbench.content.compose import Composer, ContentColumns
+from prefixbench.content.compose import Composer
 from prefixbench.content.repair import CollisionReport, resolve_collisions
 from prefixbench.core.log import event
 from prefixbench.core.records import ValidationStatus
+from prefixbench.dataset.content_plan import content_columns, rows_of_plan
 from prefixbench.dataset.materials import Materials
 from prefixbench.workload.lengths import request_id
 from prefixbench.workload.order import positions
@@ -43,24 +44,10 @@ class ComposedPlan:
         return self.report.statuses[request] is CollisionStatus.REPEATS_MARKER
 
 
-def content_columns(plan: Plan) -> ContentColumns:
-    """The plan as the composer takes it; no divergence block where none is wanted."""
-    divergence = plan.divergence_len
-    if not plan.config.suffix.divergence_block:
-        divergence = np.zeros_like(divergence)
-    return ContentColumns(
-        group=plan.workload.group,
-        input_len=plan.workload.input_len,
-        planned_prefix_len=plan.prefix_len,
-        divergence_len=divergence,
-        group_ids=list(plan.workload.group_ids),
-    )
-
-
 def compose_without_collisions(plan: Plan, materials: Materials) -> ComposedPlan:
     """Compose, search, redraw; raises CollisionError where the retries do not suffice."""
     composer, report = resolve_collisions(
-        materials.composer(content_columns(plan)),
+        materials.composer(content_columns(rows_of_plan(plan), plan.config)),
         plan.geometry.granularity,
         plan.config.suffix.collision_detection,
         _sending(plan),

@@ -12,14 +12,16 @@ from itertools import chain
 import orjson
 from loky import ProcessPoolExecutor
 
-from prefixbench.content.compose import PromptBatch
+from prefixbench.config.sessions import Answers
+from prefixbench.content.compose import PromptBatch, TextParts
 from prefixbench.dataset.collisions import ComposedPlan
-from prefixbench.dataset.members import Parts, prompt_members, recipe_members
+from prefixbench.dataset.members import recipe_members, stored_members
 from prefixbench.dataset.rows import metadata_lines
 from prefixbench.dataset.writer import CHUNK_ROWS, RowChunk
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lengths import request_id
 from prefixbench.workload.planner import Plan
+from prefixbench.workload.sessions import continued_request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +52,20 @@ class ChunkComposer:
 
     def _begins(self, requests: IntArray) -> Iterator[tuple[bytes]]:
         """The start of each line, up to the member that holds the prompt."""
-        return (
-            (b'{"request_id":"%b",' % request_id(request).encode(),)
-            for request in requests.tolist()
-        )
+        served = self._served_sessions
+        for request in requests.tolist():
+            begin = b'{"request_id":"%b",' % request_id(request).encode()
+            history = None if served is None else continued_request(request, served)
+            if history is not None:
+                begin += b'"continues":"%b",' % history.encode()
+            yield (begin,)
+
+    @property
+    def _served_sessions(self) -> int | None:
+        """Sessions of which later turns follow an answer of the server; None without them."""
+        sessions = self.plan.config.sessions
+        served = sessions is not None and sessions.answers is Answers.SERVED
+        return self.plan.workload.session_count if served else None
 
     def _ends(self, requests: IntArray) -> Iterator[tuple[bytes]]:
         """The members behind the prompt, and the end of each line."""
@@ -78,13 +90,13 @@ class ChunkComposer:
         members = (options.get(name) for name in self.plan.workload.group_ids)
         return [b"," + orjson.dumps(given)[1:-1] if given else b"" for given in members]
 
-    def _prompts(self, requests: IntArray, batch: PromptBatch) -> Iterable[Parts]:
+    def _prompts(self, requests: IntArray, batch: PromptBatch) -> Iterable[TextParts]:
         """The member of each line that holds the prompt, or in its stead the recipe, in parts."""
         config = self.plan.config
         if not config.save_prompts:
             retries = self.composed.composer.retries[requests]
             return recipe_members(requests, retries, batch, config.prompt_format)
-        return prompt_members(batch, config.prompt_format)
+        return stored_members(batch, config.prompt_format)
 
 
 def compose_chunks(chunks: ChunkComposer, *, first: int, workers: int) -> Iterator[RowChunk]:

@@ -67,7 +67,7 @@ class DatasetReader:
     @cached_property
     def _nodes_above(self) -> Mapping[str, NodePath]:
         manifest = self.manifest
-        levels = manifest.config["prefix"]["tree"]
+        levels = manifest.config.get("prefix", {}).get("tree", ())
         return nodes_above(PrefixGroupConfig(tree=levels), manifest.head_len)
 
     def check_complete(self) -> None:

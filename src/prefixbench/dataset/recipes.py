@@ -27,9 +27,10 @@ from prefixbench.core.errors import (
     Stage,
     TokenizerError,
 )
+from prefixbench.dataset.content_plan import PlannedRows, content_columns
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.dataset.materials import Materials, load_materials
-from prefixbench.dataset.members import prompt_members, prompt_sha256
+from prefixbench.dataset.members import prompt_sha256, stored_members
 from prefixbench.dataset.reader import DatasetReader
 
 #: Prompts composed at a time: few, so that a run that sends meanwhile is not held up.
@@ -43,6 +44,7 @@ _CONTENT_SETTINGS = (
     "block_size",
     "target",
     "prefix",
+    "sessions",
     "suffix",
     "execution",
     "tokenizer",
@@ -81,7 +83,7 @@ class RecipeReader(DatasetReader):
         rows = super().requests()
         while chunk := list(islice(rows, _BATCH)):
             requests = np.array([row["recipe"]["request"] for row in chunk], dtype=np.int64)
-            members = prompt_members(self._composer.batch(requests), self._prompt_format)
+            members = stored_members(self._composer.batch(requests), self._prompt_format)
             for row, parts in zip(chunk, members, strict=True):
                 yield self._filled(row, orjson.loads(b"{%b}" % b"".join(parts)))
 
@@ -106,23 +108,25 @@ class RecipeReader(DatasetReader):
         """The plan as the composer takes it, and the retries; in the order of generation."""
         names = [group["id"] for group in self.manifest.data["groups"]]
         number_of = {name: number for number, name in enumerate(names)}
-        columns = np.zeros((5, self.manifest.request_count), dtype=np.int64)
+        columns = np.zeros((6, self.manifest.request_count), dtype=np.int64)
         for data, row in zip(super().requests(), self.metadata(), strict=True):
             columns[:, data["recipe"]["request"]] = (
                 number_of[row["prefix_group_id"]],
                 row["input_len"],
+                row["output_len"],
                 row["planned_prefix_len"],
-                row["divergence_len"] if config.suffix.divergence_block else 0,
+                row["divergence_len"],
                 data["recipe"]["retry"],
             )
-        planned = ContentColumns(
+        planned = PlannedRows(
             group=columns[0],
             input_len=columns[1],
-            planned_prefix_len=columns[2],
-            divergence_len=columns[3],
+            output_len=columns[2],
+            planned_prefix_len=columns[3],
+            divergence_len=columns[4],
             group_ids=names,
         )
-        return planned, columns[4]
+        return content_columns(planned, config), columns[5]
 
 
 def _content_config(manifest: DatasetManifest, tokenizer: str | None) -> PrefixCacheDatasetConfig:

@@ -17,6 +17,7 @@ from prefixbench.dataset.collisions import ComposedPlan
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lengths import request_id
 from prefixbench.workload.planner import Plan
+from prefixbench.workload.sessions import continued_request, session_id
 
 
 def metadata_lines(
@@ -50,7 +51,21 @@ def metadata_lines(
         "sample_ids": batch.sample_ids(),
         "prefix_chars": _words(batch.prefix_chars()),
     }
+    if plan.workload.session_count is not None:
+        columns |= _turns(names, plan.workload.session_count)
     return json_lines(columns)
+
+
+def _turns(requests: Sequence[int], sessions: int) -> dict[str, list[bytes]]:
+    """Which turn of which session each request is, and which one it continues."""
+    return {
+        "session_id": [b'"%b"' % session_id(request % sessions).encode() for request in requests],
+        "turn": _words([request // sessions for request in requests]),
+        "history_request_id": [
+            b"null" if history is None else b'"%b"' % history.encode()
+            for history in (continued_request(request, sessions) for request in requests)
+        ],
+    }
 
 
 def _outcomes(plan: Plan, composed: ComposedPlan, requests: IntArray) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from prefixbench.config.dataset import PromptFormat
 from prefixbench.content.compose import Composer, PromptBatch
 from prefixbench.content.tape import Positions
 from prefixbench.dataset.materials import Materials
-from prefixbench.dataset.members import prompt_members
+from prefixbench.dataset.members import whole_members
 from prefixbench.dataset.proof import Verification, VerifyDepth, chosen_places
 from prefixbench.dataset.server_view import ServerView
 from prefixbench.workload.planner import Plan
@@ -58,5 +58,5 @@ def _mismatches(
 
 def _rows(batch: PromptBatch, prompt_format: PromptFormat) -> list[dict[str, Any]]:
     """The members that hold the prompts, read as a receiver reads them."""
-    members = prompt_members(batch, prompt_format)
+    members = whole_members(batch, prompt_format)
     return [orjson.loads(b"{%b}" % b"".join(parts)) for parts in members]

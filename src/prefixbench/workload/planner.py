@@ -17,7 +17,6 @@ import numpy as np
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.planning import PlanProfile
-from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.core.log import event
 from prefixbench.core.wording import plural
 from prefixbench.workload.capacity import HitsByCapacity, is_slow_to_plan
@@ -51,20 +50,6 @@ class Plan(Setting):
     def order_prefixes(self) -> IntArray:
         return self.prefix_blocks
 
-    def refuse_shared_levels(self) -> None:
-        """Raise for a plan whose prompts are no prefix of a group and text of their own."""
-        unwritten = {"prefix.tree": self.tree, "sessions": self.workload.session_count}
-        for field, wanted in unwritten.items():
-            if wanted is not None:
-                raise ConfigError(
-                    f"{field} can be planned, but texts for it are not composed",
-                    context=ErrorContext(
-                        stage=Stage.PLAN, dataset_id=self.config.dataset_id, field=field
-                    ),
-                    hint="`prefixbench plan` shows its range and its plan; for a data set use"
-                    " prefix.groups or prefix.group_count",
-                )
-
     @cached_property
     def hit_blocks(self) -> int:
         """Hits of the headline run at the planned concurrency, in blocks."""
@@ -97,8 +82,13 @@ class Plan(Setting):
 
     @cached_property
     def prefix_len(self) -> IntArray:
-        """Planned prefixes in tokens, head included."""
-        return self.geometry.prefix_tokens(self.prefix_blocks)
+        """Planned prefixes in tokens, head included; of a later turn all of its stored history."""
+        prefix_len = self.geometry.prefix_tokens(self.prefix_blocks)
+        workload = self.workload
+        if workload.history_len is not None:
+            later = slice(workload.first_turn_count, None)
+            prefix_len[later] = workload.history_len[later]
+        return prefix_len
 
     @cached_property
     def divergence_len(self) -> IntArray:

@@ -16,6 +16,7 @@ import numpy as np
 
 from prefixbench.config.sessions import Answers
 from prefixbench.workload.columns import IntArray
+from prefixbench.workload.lengths import request_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,20 @@ class Turns:
 def session_count(request_count: int, turns: int) -> int:
     """Sessions of so many requests; the last turn of some may be missing."""
     return -(-request_count // turns)
+
+
+def session_id(number: int) -> str:
+    """The name of a session.
+
+    >>> session_id(7)
+    'session_000007'
+    """
+    return f"session_{number:06d}"
+
+
+def continued_request(request: int, sessions: int) -> str | None:
+    """The request that a turn continues, by name; None for a first turn."""
+    return None if request < sessions else request_id(request - sessions)
 
 
 def grow(first_len: IntArray, new_len: IntArray, output_len: IntArray, answers: Answers) -> Turns:

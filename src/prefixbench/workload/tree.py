@@ -131,9 +131,7 @@ def nodes_above(prefix: PrefixGroupConfig, head_len: int) -> Mapping[str, NodePa
     below = tree.leaves_below
     siblings = below[-2] if len(below) > 1 else len(node_ids[-1])
     paths: list[NodePath] = [
-        tuple(
-            (node_ids[level][first // below[level]], end) for level, end in enumerate(ends)
-        )
+        tuple((node_ids[level][first // below[level]], end) for level, end in enumerate(ends))
         for first in range(0, len(node_ids[-1]), siblings)
     ]
     return {group: paths[leaf // siblings] for leaf, group in enumerate(node_ids[-1])}
