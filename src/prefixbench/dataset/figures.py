@@ -133,7 +133,9 @@ def _group_figures(rows: Sequence[Row]) -> dict[str, int]:
     return {
         "request_count": len(rows),
         "input_tokens": sum(row["input_len"] for row in rows),
-        "master_prefix_len": max((row["planned_prefix_len"] for row in rows), default=0),
+        "master_prefix_len": max(
+            (row["planned_prefix_len"] for row in rows if not row.get("turn")), default=0
+        ),
         "designed_hit_tokens": sum(
             row["expected_hit_len"] - row["accidental_hit_len"] for row in rows
         ),

@@ -14,6 +14,7 @@ from enum import StrEnum
 from itertools import islice, zip_longest
 from typing import Any
 
+from prefixbench.config.sessions import Answers
 from prefixbench.config.suffix import CacheMatchSemantics
 from prefixbench.content.collide import CollisionStatus
 from prefixbench.content.tape import Ids
@@ -22,6 +23,7 @@ from prefixbench.core.errors import DatasetChangedError, ErrorContext, PrefixBen
 from prefixbench.core.records import RequestPlan
 from prefixbench.dataset.block_walk import BlockWalk
 from prefixbench.dataset.content_walk import ContentWalk
+from prefixbench.dataset.conversation import whole_requests
 from prefixbench.dataset.figures import wrong_manifest_figures, wrong_report_figures
 from prefixbench.dataset.layout import DATA, METADATA, REPORT, file_sha256
 from prefixbench.dataset.manifest import DatasetManifest
@@ -127,6 +129,7 @@ def prove_dataset(
         rows = list(reader.metadata())
         plans = list(map(reader.plan_of, rows))
         checks += _check_rows(reader, rows)
+        checks += _check_turns(rows)
         checks.append(_check_walk(reader, rows, plans))
         checks += _check_figures(reader, rows)
         if view is not None:
@@ -183,6 +186,28 @@ def _lengths_add_up(row: Mapping[str, Any], block: int) -> bool:
     most = min(planned, longest_hit(row["input_len"], block))
     fits = row["divergence_len"] > 0 and row["suffix_len"] >= 0
     return bool(fits and parts == row["input_len"] and 0 <= hit <= most)
+
+
+def _check_turns(rows: list[dict[str, Any]]) -> Iterator[Check]:
+    """Every turn comes behind the one that it continues, in the same cache."""
+    if not any("session_id" in row for row in rows):
+        return
+    seen: dict[str, Mapping[str, Any]] = {}
+    misplaced = 0
+    for row in rows:
+        before = seen.get(row["history_request_id"])
+        misplaced += row["turn"] > 0 and not (before and _continues(before, row))
+        seen[row["request_id"]] = row
+    yield _counted("turns in turn", misplaced, "turns do not follow the one before them")
+
+
+def _continues(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    same = ("session_id", "prefix_group_id", "planned_dp_id", "planned_instance_id")
+    return bool(
+        before["turn"] + 1 == row["turn"]
+        and before["input_len"] <= row["planned_prefix_len"]
+        and all(before[key] == row[key] for key in same)
+    )
 
 
 _WALKED = (
@@ -275,9 +300,9 @@ def chosen_places(count: int, depth: VerifyDepth) -> list[int]:
 
 
 def _picked(reader: DatasetReader, chosen: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Place and row of data.jsonl of the chosen requests, in sending order."""
+    """Place and whole row of the chosen requests, in sending order."""
     wanted = set(chosen)
-    return ((place, data) for place, data in enumerate(reader.requests()) if place in wanted)
+    return ((place, data) for place, data in enumerate(whole_requests(reader)) if place in wanted)
 
 
 def _encoded(
@@ -307,6 +332,9 @@ class _TextWalk:
         self._plans = plans
         self._walk = BlockWalk(manifest.hit_granularity)
         self._cache_of = CACHE_OF[cache_scope(manifest.data)]
+        sessions = manifest.config.get("sessions")
+        self._stores_answers = sessions is not None and sessions["answers"] == Answers.SERVED
+        self._filler = manifest.data["warmup_filler"]["id"]
         detection = manifest.data["suffix"]["collision_detection"]
         semantics = CacheMatchSemantics(detection["cache_match_semantics"])
         is_chained = semantics is CacheMatchSemantics.CHAINED_PREFIX
@@ -335,6 +363,9 @@ class _TextWalk:
         root, shared = self._root(place, data), self._shared[place]
         excess = self._walk.serve(root, ids.tolist()) - shared
         self.wrong += excess < 0 if place in self._told else excess != 0
+        if self._stores_answers:
+            answer = [self._filler] * (data["max_tokens"] - 1)
+            self._walk.store(root, [*ids.tolist(), *answer])
         if self._content is not None:
             found = self._content.serve(root, ids, shared)
             self.wrong_accidents += found != self._accidental[place]
