@@ -144,7 +144,7 @@ def test_markers_are_unique_for_as_many_requests_as_pairs() -> None:
         numbering,
         number_requests(numbering, numbering, None, np.zeros_like(numbering)),
         labels=LABELS,
-        group_ids=["a"],
+        node_names=["a"],
         marker_count=markers,
         filler_count=100,
     )
