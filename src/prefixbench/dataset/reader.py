@@ -14,7 +14,7 @@ from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage
 from prefixbench.core.records import RequestPlan
 from prefixbench.dataset.layout import DATA, METADATA, REPORT, file_sha256
 from prefixbench.dataset.manifest import DatasetManifest
-from prefixbench.workload.tree import NodePath, nodes_above
+from prefixbench.workload.node_paths import NodePath, nodes_above
 
 
 class DatasetReader:

@@ -13,7 +13,7 @@ system prompt, 4 - 2 of the first tenant and 5 - 2 of the second: 7, so 5 blocks
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -22,7 +22,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from prefixbench.config.prefix import PrefixGroupConfig, TreeLevelConfig
+from prefixbench.config.prefix import TreeLevelConfig
 from prefixbench.workload.columns import IntArray
 
 
@@ -115,23 +115,3 @@ def tree_of(levels: Sequence[TreeLevelConfig]) -> Tree | None:
         leaves_below=tuple(prod(counts[depth + 1 :]) for depth in range(len(counts))),
         lengths=tuple(level.length for level in levels),
     )
-
-
-#: Nodes from the root on, each with the token, counted from token 0, at which it ends.
-NodePath = tuple[tuple[str, int], ...]
-
-
-def nodes_above(prefix: PrefixGroupConfig, head_len: int) -> Mapping[str, NodePath]:
-    """The nodes that each group shares with others; empty where groups are no leaves of a tree."""
-    tree = tree_of(prefix.tree)
-    if tree is None:
-        return {}
-    ends = [head_len + end for end in tree.ends_in_tokens[:-1] if end is not None]
-    node_ids = prefix.node_ids
-    below = tree.leaves_below
-    siblings = below[-2] if len(below) > 1 else len(node_ids[-1])
-    paths: list[NodePath] = [
-        tuple((node_ids[level][first // below[level]], end) for level, end in enumerate(ends))
-        for first in range(0, len(node_ids[-1]), siblings)
-    ]
-    return {group: paths[leaf // siblings] for leaf, group in enumerate(node_ids[-1])}
