@@ -147,9 +147,7 @@ def classes_of_equal_heads(
             continue
         reaching = first_turns[columns.planned_prefix_len[first_turns] >= behind_marker]
         nodes = tree.paths[columns.group[reaching], level]
-        _, first = np.unique(
-            np.stack([caches[reaching], nodes], axis=1), axis=0, return_index=True
-        )
+        _, first = np.unique(np.stack([caches[reaching], nodes], axis=1), axis=0, return_index=True)
         opening = np.sort(first)
         classes += _equal_keys(_first_alike(composer)[nodes[opening]], reaching[opening])
     return classes

@@ -5,7 +5,7 @@ Statuses compare exact fractions, both tolerances inclusive.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
@@ -118,18 +118,13 @@ def validation_report(plan: Plan, advice: Advice | None = None) -> dict[str, Any
         input_tokens=plan.workload.input_tokens,
     )
     per_group = list(_group_rows(plan))
-    statuses = [verdict.validation_status]
-    if plan.targets.by_group is not None:
-        statuses += [ValidationStatus(row["validation_status"]) for row in per_group]
-    if not plan.reachable:
-        statuses.append(ValidationStatus.FAIL)
     return {
         "dataset_id": plan.config.dataset_id,
         **verdict.deviation_keys(),
         "deviation_pp": float(verdict.deviation_pp),
         "max_reachable_hit_ratio": float(plan.ratio(plan.range.most)),
         "min_reachable_hit_ratio": float(plan.ratio(plan.range.least)),
-        "validation_status": worst(statuses),
+        "validation_status": _status(plan, verdict, per_group),
         "pass_tolerance": plan.config.validation.pass_tolerance,
         "warning_tolerance": plan.config.validation.warning_tolerance,
         "budget_policy": budget_policy(plan),
@@ -354,6 +349,18 @@ def count_accidental_hits(plan: Plan, report: Mapping[str, Any], tokens: int) ->
         **report,
         **verdict.deviation_keys(),
         "deviation_pp": float(verdict.deviation_pp),
-        "validation_status": verdict.validation_status,
+        "validation_status": _status(plan, verdict, report["per_group"]),
         "expected_hit_tokens": verdict.expected_hit_tokens,
     }
+
+
+def _status(
+    plan: Plan, verdict: ValidationReport, per_group: Sequence[Mapping[str, Any]]
+) -> ValidationStatus:
+    """The worst of what is judged: the ratio, each group that has a target, reachability."""
+    statuses = [verdict.validation_status]
+    if plan.targets.by_group is not None:
+        statuses += [ValidationStatus(row["validation_status"]) for row in per_group]
+    if not plan.reachable:
+        statuses.append(ValidationStatus.FAIL)
+    return worst(statuses)
