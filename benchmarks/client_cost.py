@@ -48,7 +48,7 @@ def _dataset(folder: Path, requests: int, chunks: int) -> None:
         for index in range(requests):
             name = {"request_id": f"r{index}"}
             data = row({**name, "prompt": text, "max_tokens": chunks})
-            writer.write(RowChunk(data=data, metadata=row({**name, **metadata})))
+            writer.write(RowChunk(data=[data], metadata=row({**name, **metadata})))
         writer.finish(
             {
                 "dataset_id": "client_cost",

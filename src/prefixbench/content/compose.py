@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
-from itertools import repeat
 from operator import add
 from typing import Any
 
@@ -24,7 +23,7 @@ import numpy as np
 import orjson
 
 from prefixbench.content.draws import ContentLabels
-from prefixbench.content.layout import lay_unique_parts
+from prefixbench.content.layout import TextPart, lay_unique_parts
 from prefixbench.content.master import Cut, MasterPrefix, lay_master
 from prefixbench.content.passages import Passage, Passages, choose_passages
 from prefixbench.content.pool import Pool
@@ -104,8 +103,7 @@ class Composer:
 
     def prompt_json(self, request: int) -> bytes:
         """The text to send (a prompt, or the content of a message), JSON-escaped, unquoted."""
-        (parts,) = self.batch(np.array([request])).texts()
-        return b"".join(parts)
+        return b"".join(part[0] for part in self.batch(np.array([request])).texts())
 
     def prefix_chars(self, request: int) -> int:
         """Characters of the text to send that hold the planned prefix."""
@@ -169,12 +167,14 @@ class PromptBatch:
         self._recipes = recipes
         self._slots = lay_unique_parts(recipes, composer.pool.words, composer.passages.suffix)
 
-    def texts(self) -> list[tuple[bytes | memoryview, ...]]:
-        """Texts to send, JSON-escaped, unquoted, each in parts that are to be joined."""
+    def __len__(self) -> int:
+        return len(self._recipes.group)
+
+    def texts(self) -> list[TextPart]:
+        """Texts to send, JSON-escaped, unquoted, part by part; each is the join of its entries."""
         opening = escape(self._composer.frame.opening)
         shared = [master.view[: cut.text_bytes] for master, cut in self._cuts]
-        unique = [slot.texts() for slot in self._slots]
-        return list(zip(repeat(opening, len(shared)), shared, *unique, strict=True))
+        return [[opening] * len(self), shared, *(slot.texts() for slot in self._slots)]
 
     def ids(self) -> list[Ids]:
         """Whole sequences as the server sees them, head and tail included."""

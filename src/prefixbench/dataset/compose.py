@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 
 import orjson
 from loky import ProcessPoolExecutor
 
 from prefixbench.content.compose import PromptBatch
+from prefixbench.content.layout import TextPart
 from prefixbench.dataset.collisions import ComposedPlan
-from prefixbench.dataset.members import Parts, prompt_members, recipe_members
+from prefixbench.dataset.members import prompt_parts, recipe_members
 from prefixbench.dataset.rows import metadata_lines
 from prefixbench.dataset.writer import CHUNK_ROWS, RowChunk
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lengths import request_id
 from prefixbench.workload.planner import Plan
+
+#: Rows joined at once: a usual piece is hashed and copied before it leaves the processor's cache.
+_JOINED_ROWS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,31 +42,30 @@ class ChunkComposer:
         stop = min(start + CHUNK_ROWS, self.plan.workload.request_count)
         requests = self.plan.order[start:stop]
         batch = self.composed.composer.batch(requests)
-        lines = zip(
-            self._begins(requests),
-            self._prompts(requests, batch),
-            self._ends(requests),
-            strict=True,
-        )
-        data = b"".join(chain.from_iterable(chain.from_iterable(lines)))
         metadata = metadata_lines(self.plan, self.composed, batch, start, stop)
-        return RowChunk(data=data, metadata=metadata)
+        return RowChunk(data=self._lines(requests, batch), metadata=metadata)
 
-    def _begins(self, requests: IntArray) -> Iterator[tuple[bytes]]:
+    def _lines(self, requests: IntArray, batch: PromptBatch) -> Iterator[bytes]:
+        """Some lines at a time, joined when they are asked for."""
+        parts = [self._begins(requests), *self._prompts(requests, batch), self._ends(requests)]
+        rows = zip(*parts, strict=True)
+        while piece := b"".join(chain.from_iterable(islice(rows, _JOINED_ROWS))):
+            yield piece
+
+    def _begins(self, requests: IntArray) -> TextPart:
         """The start of each line, up to the member that holds the prompt."""
-        return (
-            (b'{"request_id":"%b",' % request_id(request).encode(),)
-            for request in requests.tolist()
-        )
+        return [
+            b'{"request_id":"%b",' % request_id(request).encode() for request in requests.tolist()
+        ]
 
-    def _ends(self, requests: IntArray) -> Iterator[tuple[bytes]]:
+    def _ends(self, requests: IntArray) -> TextPart:
         """The members behind the prompt, and the end of each line."""
         workload, of_group = self.plan.workload, self._group_options
         lengths, groups = workload.output_len[requests], workload.group[requests]
-        return (
-            (b',"max_tokens":%d%b}\n' % (length, of_group[group]),)
+        return [
+            b',"max_tokens":%d%b}\n' % (length, of_group[group])
             for length, group in zip(lengths.tolist(), groups.tolist(), strict=True)
-        )
+        ]
 
     @cached_property
     def _group_options(self) -> list[bytes]:
@@ -78,13 +81,13 @@ class ChunkComposer:
         members = (options.get(name) for name in self.plan.workload.group_ids)
         return [b"," + orjson.dumps(given)[1:-1] if given else b"" for given in members]
 
-    def _prompts(self, requests: IntArray, batch: PromptBatch) -> Iterable[Parts]:
-        """The member of each line that holds the prompt, or in its stead the recipe, in parts."""
+    def _prompts(self, requests: IntArray, batch: PromptBatch) -> list[TextPart]:
+        """The member of each line that holds the prompt, or in its stead the recipe."""
         config = self.plan.config
         if not config.save_prompts:
             retries = self.composed.composer.retries[requests]
-            return recipe_members(requests, retries, batch, config.prompt_format)
-        return prompt_members(batch, config.prompt_format)
+            return [[*recipe_members(requests, retries, batch, config.prompt_format)]]
+        return prompt_parts(batch, config.prompt_format)
 
 
 def compose_chunks(chunks: ChunkComposer, *, first: int, workers: int) -> Iterator[RowChunk]:
@@ -113,4 +116,5 @@ def _adopt(chunks: ChunkComposer) -> None:
 
 
 def _compose_adopted(number: int) -> RowChunk:
-    return _adopted[0].chunk(number)
+    chunk = _adopted[0].chunk(number)
+    return RowChunk(data=list(chunk.data), metadata=chunk.metadata)

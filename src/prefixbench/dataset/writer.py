@@ -8,7 +8,7 @@ were done. Rows come in chunks; a resumed writer keeps whole chunks and drops th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -32,9 +32,9 @@ CHUNK_ROWS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChunk:
-    """Lines of data.jsonl and of request_metadata.jsonl for the same requests."""
+    """Lines of data.jsonl, in pieces, and of request_metadata.jsonl for the same requests."""
 
-    data: bytes
+    data: Iterable[bytes]
     metadata: bytes
 
 
@@ -106,7 +106,8 @@ class DatasetWriter:
             self._write_partial({"code": "interrupted", "message": type(error).__name__})
 
     def write(self, chunk: RowChunk) -> None:
-        self._data.write(chunk.data)
+        for piece in chunk.data:
+            self._data.write(piece)
         self._metadata.write(chunk.metadata)
 
     def finish(self, manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
