@@ -15,9 +15,11 @@ from loky import ProcessPoolExecutor
 from prefixbench.content.compose import PromptBatch
 from prefixbench.content.layout import TextPart
 from prefixbench.dataset.collisions import ComposedPlan
+from prefixbench.dataset.layout import DATA, METADATA
 from prefixbench.dataset.members import prompt_parts, recipe_members
+from prefixbench.dataset.row_files import CHUNK_ROWS, id_bytes
 from prefixbench.dataset.rows import metadata_lines
-from prefixbench.dataset.writer import CHUNK_ROWS, RowChunk
+from prefixbench.dataset.writer import RowChunk
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lengths import request_id
 from prefixbench.workload.planner import Plan
@@ -32,6 +34,7 @@ class ChunkComposer:
 
     plan: Plan
     composed: ComposedPlan
+    with_ids: bool = False
 
     @property
     def chunk_count(self) -> int:
@@ -43,7 +46,11 @@ class ChunkComposer:
         requests = self.plan.order[start:stop]
         batch = self.composed.composer.batch(requests)
         metadata = metadata_lines(self.plan, self.composed, batch, start, stop)
-        return RowChunk(data=self._lines(requests, batch), metadata=metadata)
+        chunk = {DATA: self._lines(requests, batch), METADATA: [metadata]}
+        if not self.with_ids:
+            return chunk
+        ids_before = int(self.plan.workload.input_len[self.plan.order[:start]].sum())
+        return chunk | id_bytes(batch.ids(), first_offset=ids_before)
 
     def _lines(self, requests: IntArray, batch: PromptBatch) -> Iterator[bytes]:
         """Some lines at a time, joined when they are asked for."""
@@ -116,5 +123,4 @@ def _adopt(chunks: ChunkComposer) -> None:
 
 
 def _compose_adopted(number: int) -> RowChunk:
-    chunk = _adopted[0].chunk(number)
-    return RowChunk(data=list(chunk.data), metadata=chunk.metadata)
+    return {name: list(pieces) for name, pieces in _adopted[0].chunk(number).items()}
