@@ -25,11 +25,34 @@ ID_TYPE = np.dtype("<u4")
 OFFSET_TYPE = np.dtype("<u8")
 
 
+#: Files that are written at once: where the disk is full, they hold what the large ones hold.
+SMALL_FILES = (METADATA, ID_OFFSETS)
+
+
+class _UnbufferedFile:
+    """Appends behind the first `keep_bytes` of a file, nothing of it in memory."""
+
+    def __init__(self, path: Path, keep_bytes: int) -> None:
+        path.touch()
+        self._file = path.open("r+b", buffering=0)
+        self._file.truncate(keep_bytes)
+        self._file.seek(keep_bytes)
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class HashedFile:
     """An open file that knows its size and SHA-256; bytes already on disk are read back once."""
 
     def __init__(self, path: Path, keep_bytes: int) -> None:
-        self._file = AppendedFile(path, keep_bytes)
+        kind = _UnbufferedFile if path.name in SMALL_FILES else AppendedFile
+        self._file: _UnbufferedFile | AppendedFile = kind(path, keep_bytes)
         with path.open("rb") as kept:
             self._digest = hashlib.file_digest(kept, "sha256")
         self.size = keep_bytes

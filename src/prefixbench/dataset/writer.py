@@ -11,6 +11,7 @@ import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +28,8 @@ from prefixbench.dataset.layout import (
     DATA,
     FILES,
     ID_FILES,
+    ID_OFFSETS,
+    IDS,
     MANIFEST,
     METADATA,
     REPORT,
@@ -43,8 +46,8 @@ class DatasetWriter:
     """Context manager around a data set that is being written.
 
     `identity` names what determines the bytes (configuration, tokenizer, corpus, rules): a folder
-    is resumed only by the same identity. `chunks_done` says how many chunks are already on disk.
-    With `with_ids` the ids of all prompts stand in two more files.
+    is resumed only by the same identity. Inside, `chunks_done` says how many chunks are already on
+    disk. With `with_ids` the ids of all prompts stand in two more files.
     """
 
     def __init__(
@@ -61,14 +64,21 @@ class DatasetWriter:
         self.with_ids = with_ids
         self._dataset_id = dataset_id
         self._identity = identity
+        self._resume = resume
+        self._overwrite = overwrite
         self._is_done = False
-        names = (DATA, METADATA, *(ID_FILES if with_ids else ()))
-        self._prepare(resume=resume, overwrite=overwrite)
-        self._ends = whole_chunks(folder, names)
-        self.chunks_done = len(self._ends[DATA]) - 1
-        self._files = {name: HashedFile(folder / name, self._ends[name][-1]) for name in names}
+        self.chunks_done = 0
 
     def __enter__(self) -> Self:
+        try:
+            self._prepare()
+            # Small files first: of rows that are on disk, everything is.
+            names = (METADATA, ID_OFFSETS, DATA, IDS) if self.with_ids else (METADATA, DATA)
+            self._ends = whole_chunks(self.folder, names)
+            self._files = {name: self._open(name) for name in names}
+        except OSError as error:
+            raise _storage_error(error, self._dataset_id) from error
+        self.chunks_done = len(self._ends[DATA]) - 1
         return self
 
     def __exit__(
@@ -114,10 +124,13 @@ class DatasetWriter:
         self._write_manifest(manifest, files=files, status="partial", error=error.to_json())
         self._is_done = True
 
-    def _prepare(self, *, resume: bool, overwrite: bool) -> None:
+    def _open(self, name: str) -> HashedFile:
+        return HashedFile(self.folder / name, self._ends[name][-1])
+
+    def _prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         present = {path.name for path in self.folder.iterdir()}
-        if present and not (resume or overwrite):
+        if present and not (self._resume or self._overwrite):
             raise OutputExistsError(
                 "the output folder is not empty",
                 context=ErrorContext(
@@ -125,7 +138,7 @@ class DatasetWriter:
                 ),
                 hint="choose an empty folder, or say --resume or --overwrite",
             )
-        if resume and MANIFEST in present:
+        if self._resume and MANIFEST in present:
             self._check_same_identity()
         elif present:
             for name in (*FILES, *ID_FILES, MANIFEST):
@@ -148,10 +161,8 @@ class DatasetWriter:
 
     def _note_failure(self, error: Mapping[str, Any]) -> None:
         """Say in the manifest what went wrong; where even that has no room, it stays partial."""
-        try:
+        with suppress(OSError):
             self._write_partial(error)
-        except OSError:
-            self._draft_of(MANIFEST).unlink(missing_ok=True)
 
     def _write_partial(self, error: Mapping[str, Any] | None) -> None:
         known = {
@@ -164,13 +175,14 @@ class DatasetWriter:
 
     def _write_document(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
         content = document(value)
-        draft = self._draft_of(name)
-        draft.write_bytes(content)
+        draft = self.folder / f".{name}.draft"
+        try:
+            draft.write_bytes(content)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
         draft.replace(self.folder / name)
         return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-    def _draft_of(self, name: str) -> Path:
-        return self.folder / f".{name}.draft"
 
     def _keep_whole_chunks(self) -> None:
         """Cut off what a resumed writer would drop; on a full disk the manifest needs the room."""
@@ -181,10 +193,8 @@ class DatasetWriter:
 
     def _close_quietly(self) -> None:
         for file in self._files.values():
-            try:
+            with suppress(OSError):  # a full disk refuses the last buffered bytes
                 file.close()
-            except OSError:  # a full disk refuses the last buffered bytes; the rows before stay
-                continue
 
 
 def _storage_error(error: OSError, dataset_id: str) -> StorageError:
