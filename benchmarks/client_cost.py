@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 from prefixbench.core.version import FORMAT_VERSION
-from prefixbench.dataset.layout import row
-from prefixbench.dataset.writer import DatasetWriter, RowChunk
+from prefixbench.dataset.layout import DATA, METADATA, row
+from prefixbench.dataset.writer import DatasetWriter
 from prefixbench.run.calibration import calibration_endpoint
 from prefixbench.run.journal import RunResult
 from prefixbench.run.loops import loop_factory
@@ -48,7 +48,7 @@ def _dataset(folder: Path, requests: int, chunks: int) -> None:
         for index in range(requests):
             name = {"request_id": f"r{index}"}
             data = row({**name, "prompt": text, "max_tokens": chunks})
-            writer.write(RowChunk(data=data, metadata=row({**name, **metadata})))
+            writer.write({DATA: [data], METADATA: [row({**name, **metadata})]})
         writer.finish(
             {
                 "dataset_id": "client_cost",

@@ -18,6 +18,7 @@ from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.overrides import as_options
 from prefixbench.config.validation import OnFailure
 from prefixbench.core.errors import (
+    ConfigError,
     CorpusError,
     ErrorContext,
     PrefixBenchError,
@@ -102,21 +103,25 @@ def generate_prefix_cache_dataset(
     resume: bool = False,
     overwrite: bool = False,
     verify: VerifyDepth | str = VerifyDepth.SAMPLE,
+    with_ids: bool = False,
 ) -> DatasetGenerationResult:
     """Write a data set that provably has its target hit ratio.
 
-    `server` is what is known of the server it is made for. A failure leaves what was written with
-    a partial manifest; `resume` continues it.
+    `server` is what is known of the server it is made for. `with_ids` writes the token ids of all
+    prompts beside them (`DatasetReader.prompt_ids`). A failure leaves what was written with a
+    partial manifest; `resume` continues it.
     """
+    _refuse_hidden_ids(config, with_ids)
     config, block_size = resolve_block_size(config, server)
     materials = load_materials(config, corpus=corpus)
     planned = _plan(config, block_size, materials.planning_frame)
     writer = DatasetWriter(
         Path(output_dir),
         dataset_id=config.dataset_id,
-        identity=identity_sha256(planned.plan, materials, block_size),
+        identity=identity_sha256(planned.plan, materials, block_size, with_ids=with_ids),
         resume=resume,
         overwrite=overwrite,
+        with_ids=with_ids,
     )
     with writer:
         return _write(writer, planned, materials, block_size, workers, VerifyDepth(verify))
@@ -150,6 +155,18 @@ def validate_dataset(
     proof = prove_dataset(reader, view, depth)
     proof.raise_if_failed()
     return proof
+
+
+def _refuse_hidden_ids(config: PrefixCacheDatasetConfig, with_ids: bool) -> None:
+    """Ids are prompts: who keeps prompts off the disk does not want them either."""
+    if with_ids and not config.save_prompts:
+        raise ConfigError(
+            "ids of the prompts cannot be written with save_prompts: false",
+            context=ErrorContext(
+                stage=Stage.CONFIG, dataset_id=config.dataset_id, field="save_prompts"
+            ),
+            hint="leave --with-ids away, or let the prompts be saved",
+        )
 
 
 def _tell_unproved(error: PrefixBenchError) -> None:
@@ -196,7 +213,7 @@ def _write(
     report = with_accidental_hits(plan, composed, report)
     collision = composed.report.to_json()
     _refuse(writer, plan, materials, block_size, report, collision)
-    chunks = ChunkComposer(plan=plan, composed=composed)
+    chunks = ChunkComposer(plan=plan, composed=composed, with_ids=writer.with_ids)
     for chunk in compose_chunks(chunks, first=writer.chunks_done, workers=workers):
         writer.write(chunk)
     verification = verify_texts(plan, composed.composer, materials, depth)

@@ -14,7 +14,6 @@ import pytest
 
 from prefixbench.dataset.manifest import DatasetManifest
 
-FILES = ("data.jsonl", "manifest.json", "request_metadata.jsonl", "validation_report.json")
 CONFIG = {
     "dataset_id": "killed",
     "request_count": 4_000,
@@ -33,7 +32,15 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], subproce
 
     def run(folder: Path) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "prefixbench", "generate", "--quiet", "--resume"]
-        command += ["--verify", "certificate", "--config", str(config), "--output", str(folder)]
+        command += [
+            "--with-ids",
+            "--verify",
+            "certificate",
+            "--config",
+            str(config),
+            "--output",
+            str(folder),
+        ]
         return subprocess.Popen(command, stderr=subprocess.PIPE)
 
     return run
@@ -45,7 +52,7 @@ def finished(process: subprocess.Popen[bytes]) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in FILES}
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def kill_and_resume(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cache_oracles import ListPool, LruBlocks
 from prefixbench.core.records import RequestPlan
+from prefixbench.simulator.cost import NO_WORK, CostModel
 from prefixbench.simulator.engine import Engine
 from prefixbench.simulator.request import EngineRequest
 from prefixbench.simulator.stack_distance import (
@@ -149,6 +150,11 @@ def test_more_capacity_never_hits_less(requests: list[ChainRequest]) -> None:
     assert hits[-1] == curve.tally().hits
 
 
+EVERY_TERM_COSTS = CostModel(
+    step_ns=1000, prefill_token_ns=100, context_token_ns=10, decode_sequence_ns=1
+)
+
+
 @given(plans(ANY_TAIL), st.integers(1, 6))
 def test_equal_steps_at_once_are_the_same_as_one_by_one(
     rows: list[RequestPlan], concurrency: int
@@ -166,16 +172,20 @@ def test_equal_steps_at_once_are_the_same_as_one_by_one(
     ]
     logs = []
     for limit in (1, 50):
-        engine = Engine("vllm-0.33", capacity_blocks=14, max_num_seqs=concurrency, block_size=BLOCK)
+        engine = Engine(
+            "vllm-0.33", 14, max_num_seqs=concurrency, block_size=BLOCK, cost=EVERY_TERM_COSTS
+        )
         for request in engine_requests(rows):
             engine.submit(request)
-        log = []
+        log, work = [], NO_WORK
         while engine.has_work:
             outcome = engine.step(limit)
             engine.check_integrity()
-            single = outcome._replace(times=1, duration_ns=0)
+            work = work.plus(outcome.work)
+            single = outcome._replace(times=1, duration_ns=0, work=NO_WORK)
             log += [single] * outcome.times
-        logs.append((log, engine.stats()))
+        assert engine.clock.now_ns() == EVERY_TERM_COSTS.price_ns(work)
+        logs.append((log, work, engine.stats()))
     assert logs[0] == logs[1]
 
 

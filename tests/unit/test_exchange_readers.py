@@ -247,13 +247,31 @@ def test_gzipped_files_are_read_as_they_are(tmp_path: Path) -> None:
     ("form", "line", "reason"),
     [
         ("mooncake", '{"input_length": 5}', "line 2: hash_ids is missing"),
-        ("mooncake", '{"input_length": "Tuesday", "hash_ids": []}', "line 2: a value"),
+        (
+            "mooncake",
+            '{"input_length": "Tuesday", "hash_ids": []}',
+            "line 2: input_length is no number",
+        ),
+        ("mooncake", '{"input_length": 5, "hash_ids": ["Tuesday"]}', "line 2: hash_ids is no list"),
+        (
+            "mooncake",
+            '{"input_length": 5, "output_length": "Tuesday", "hash_ids": []}',
+            "line 2: output_length is no number",
+        ),
+        ("mooncake", '{"input_length": -5, "hash_ids": []}', "line 2: input_length is no whole"),
         ("mooncake", '{"input_length": Tuesday', "line 2: no valid JSON at column 18"),
-        ("mooncake", '["Tuesday"]', "line 2: a value"),
+        ("mooncake", '["Tuesday"]', "line 2: the line is no object"),
         ("bailian", '{"chat_id": 1}', "line 2: parent_chat_id is missing"),
         ("weka", '{"requests": [{"t": 0, "in": 1, "out": 1}]}', "line 2: hash_runs is missing"),
+        (
+            "weka",
+            '{"requests": [{"t": 0, "in": 1, "out": 1, "hash_runs": [1]}]}',
+            "line 2: hash_runs",
+        ),
+        ("weka", '{"requests": ["Tuesday"]}', "line 2: requests is no list of objects"),
+        ("weka", '{"requests": [{"t": "Tuesday"}]}', "line 2: t is no number"),
         ("requests", '{"question": "Tuesday"}', "line 2: one of prompt, text"),
-        ("requests", '{"token_ids": [-1]}', "line 2: a value"),
+        ("requests", '{"token_ids": [-1]}', "line 2: token_ids has a number below 0"),
     ],
 )
 def test_a_wrong_line_is_named_and_not_quoted(
@@ -271,7 +289,7 @@ def test_a_wrong_line_is_named_and_not_quoted(
 def test_a_wrong_csv_row_is_named(tmp_path: Path) -> None:
     path = tmp_path / "wrong.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\nTuesday,1,2\n")
-    with pytest.raises(ConfigError, match="line 2: no arrival or length"):
+    with pytest.raises(ConfigError, match="line 2: TIMESTAMP is no date"):
         read(path, "azure")
 
 

@@ -6,22 +6,20 @@ from random import Random
 
 import pytest
 
-from prefixbench.simulator.cost import CostModel
-from prefixbench.simulator.cost_fit import StepSample, fit_cost_model
+from prefixbench.simulator.cost import CostModel, Work
+from prefixbench.simulator.cost_fit import PRICES as PRICE_NAMES
+from prefixbench.simulator.cost_fit import WorkSample, fit_cost_model, unknown_prices
 
 PRICES = CostModel(
     step_ns=2e6, prefill_token_ns=30_000, context_token_ns=40, decode_sequence_ns=90_000
 )
 
 
-def sample(prefill: int, context: int, decode: int, prices: CostModel = PRICES, noise: float = 1.0):
-    duration = prices.duration_ns(prefill, context, decode)
-    return StepSample(
-        prefill_tokens=prefill,
-        context_tokens=context,
-        decode_sequences=decode,
-        duration_ns=duration * noise,
-    )
+def sample(
+    prefill: int, context: int, decode: int, prices: CostModel = PRICES, noise: float = 1.0
+) -> WorkSample:
+    work = Work(1, prefill, context, decode)
+    return WorkSample(work=work, duration_ns=prices.price_ns(work) * noise)
 
 
 STEPS = [
@@ -51,11 +49,38 @@ def test_noise_never_gives_a_negative_price() -> None:
         assert min(found.context_token_ns, found.decode_sequence_ns) >= 0
 
 
-def test_a_price_that_no_sample_tells_apart_is_zero() -> None:
+def test_what_was_never_computed_has_no_price() -> None:
     only_prefill = CostModel(step_ns=1e6, prefill_token_ns=10)
-    found = fit_cost_model([sample(n, 0, 0, only_prefill) for n in (100, 1000, 100_000)])
-    assert found.decode_sequence_ns == 0.0
+    samples = [sample(n, 0, 0, only_prefill) for n in (100, 1000, 100_000)]
+    found = fit_cost_model(samples)
     assert found.prefill_token_ns == pytest.approx(10, rel=1e-3)
+    nothing = "nothing of it was computed"
+    assert unknown_prices(found, samples) == {
+        "context_token_ns": nothing,
+        "decode_sequence_ns": nothing,
+    }
+
+
+def test_terms_that_always_come_together_have_one_price() -> None:
+    """One request at a time: each step decodes one sequence, so only the sum is told."""
+    samples = [sample(0, context, 1) for context in (100, 1_000, 50_000)]
+    found = fit_cost_model(samples)
+    unknown = unknown_prices(found, samples)
+    assert unknown.keys() == {"prefill_token_ns", "decode_sequence_ns"}
+    assert "tell it apart" in unknown["decode_sequence_ns"]
+    assert found.step_ns == pytest.approx(PRICES.step_ns + PRICES.decode_sequence_ns, rel=1e-4)
+
+
+def test_a_price_that_would_be_negative_is_unknown() -> None:
+    samples = [sample(*step, prices=CostModel(step_ns=1e6, prefill_token_ns=10)) for step in STEPS]
+    unknown = unknown_prices(fit_cost_model(samples), samples)
+    assert unknown.keys() == {"context_token_ns", "decode_sequence_ns"}
+    assert all("does not make the fit better" in reason for reason in unknown.values())
+
+
+def test_all_prices_are_known_where_steps_differ() -> None:
+    samples = [sample(*step) for step in STEPS]
+    assert unknown_prices(fit_cost_model(samples), samples) == {}
 
 
 def test_no_other_prices_fit_better() -> None:
@@ -63,20 +88,11 @@ def test_no_other_prices_fit_better() -> None:
     noisy = [sample(*step, noise=draw.uniform(0.5, 2)) for step in STEPS]
 
     def error(prices: CostModel) -> float:
-        return sum(
-            (
-                prices.duration_ns(s.prefill_tokens, s.context_tokens, s.decode_sequences)
-                / s.duration_ns
-                - 1
-            )
-            ** 2
-            for s in noisy
-        )
+        return sum((prices.price_ns(one.work) / one.duration_ns - 1) ** 2 for one in noisy)
 
     best = fit_cost_model(noisy)
-    names = ("step_ns", "prefill_token_ns", "context_token_ns", "decode_sequence_ns")
     for _ in range(300):
-        moved = {name: getattr(best, name) * draw.uniform(0.8, 1.25) for name in names}
+        moved = {name: getattr(best, name) * draw.uniform(0.8, 1.25) for name in PRICE_NAMES}
         assert error(CostModel(**moved)) >= error(best) - 1e-6
 
 

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Prompts that are encoded again.",
 )
+@click.option(
+    "--with-ids",
+    is_flag=True,
+    help="Write the token ids of all prompts too, in two binary files (docs/reference/files.md).",
+)
 def command(
     output: Output,
     folder: Path,
@@ -50,6 +55,7 @@ def command(
     resume: bool,
     overwrite: bool,
     verify: str,
+    with_ids: bool,
     **given: Any,
 ) -> None:
     """Write a data set that provably has its target hit ratio."""
@@ -67,6 +73,7 @@ def command(
             resume=resume,
             overwrite=overwrite,
             verify=verify,
+            with_ids=with_ids,
         )
     output.show(_document(result), lambda console: print_generation(result, console))
 

@@ -16,7 +16,10 @@ from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.core.version import __version__
 
 #: In the order of work; each is a module of this package with a `command`.
-VERBS = ("generate", "validate", "plan", "simulate", "trace", "serve", "run", "report", "demo")
+VERBS = (
+    *("generate", "validate", "plan", "simulate", "trace", "fit"),
+    *("serve", "run", "report", "demo"),
+)
 
 
 class LazyGroup(click.Group):

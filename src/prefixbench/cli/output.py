@@ -7,9 +7,10 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prefixbench.core.errors import PrefixBenchError
+from prefixbench.core.errors import ErrorContext, OutputExistsError, PrefixBenchError, Stage
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,6 +83,16 @@ def _frames_of(bug: BaseException) -> str:
     cause = _frames_of(bug.__cause__) if bug.__cause__ is not None else ""
     frames = "".join(traceback.format_tb(bug.__traceback__))
     return f"{cause}Traceback (most recent call last):\n{frames}{type(bug).__name__}\n"
+
+
+def refuse_existing(target: Path) -> None:
+    """Raise OutputExistsError where a file would be replaced unasked."""
+    if target.exists():
+        raise OutputExistsError(
+            f"{target.name} exists",
+            context=ErrorContext(stage=Stage.CONFIG, field="output"),
+            hint="name another file, or give --overwrite",
+        )
 
 
 def console() -> Console:

@@ -42,14 +42,21 @@ from prefixbench.core.errors import Stage
 @click.option(
     "--time-scale", type=float, help="Engine seconds that pass in a real one; 0: no waiting."
 )
+@click.option(
+    "--cost",
+    "cost_file",
+    type=click.Path(path_type=Path),
+    help="Prices that `fit` has written: how long steps take.",
+)
 @click.option("--fault", "faults", multiple=True, metavar="NAME[=VALUE]", help="Fail on purpose.")
-def command(output: Output, **given: Any) -> None:
+def command(output: Output, cost_file: Path | None, **given: Any) -> None:
     """Serve OpenAI routes and /metrics over a simulated engine, until interrupted."""
+    from prefixbench.cli.played_times import cost_of
     from prefixbench.server.app import serve
     from prefixbench.server.options import ServeOptions
 
+    given["cost"] = cost_of(cost_file)
     options = ServeOptions(**{name: value for name, value in given.items() if value is not None})
-
     serve(options, lambda url: _announce(url, output))
 
 

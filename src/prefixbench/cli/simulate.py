@@ -30,6 +30,7 @@ _GOES_WITH = {
     **dict.fromkeys(("policy", "ttl", "hit_definition", "window"), _TRACE_ALONE),
     **dict.fromkeys(("curve", "concurrency", "routing", "dp_size"), ("dataset", "trace")),
     **dict.fromkeys(("profile", "capacity_blocks"), ("dataset", "trace", "story")),
+    "cost": ("dataset", "trace", "story"),
     "check": ("replay",),
 }
 
@@ -92,6 +93,12 @@ LIST = "list"
     help="What decides which engine serves a request: a data set's plan, or such a router.",
 )
 @click.option("--dp-size", type=click.IntRange(1), help="Engines behind the router of --routing.")
+@click.option(
+    "--cost",
+    type=click.Path(path_type=Path),
+    help="Prices that `fit` has written: steps take time. A trace comes as it came, unless"
+    " --concurrency is given.",
+)
 def command(
     output: Output,
     dataset: Path | None,
@@ -116,19 +123,21 @@ def command(
     _refuse_misplaced_options(given[0])
     if routing != PLANNED and trace is not None and profile is None:
         raise click.UsageError("--routing goes with --dataset, or with --trace and --profile")
+    if settings["cost"] is not None and trace is not None and profile is None:
+        raise click.UsageError("--cost goes with --trace where --profile names an engine")
     if dp_size is not None and routing == PLANNED:
         raise click.UsageError("--dp-size goes with --routing; the plan has ranks of its own")
     if replay is not None:
         return _replay(output, replay, check=check)
     if story is not None:
-        chosen = {name: settings[name] for name in ("capacity_blocks", "block_size")}
+        chosen = {name: settings[name] for name in ("capacity_blocks", "block_size", "cost")}
         return _tell(output, story, profile=profile, **chosen)
     if trace is not None:
         return _simulate_trace(
             output, trace, profile, routing=routing, dp_size=dp_size or 1, **settings
         )
     assert dataset is not None
-    limits = {name: settings[name] for name in ("capacity_blocks", "curve", "concurrency")}
+    limits = {name: settings[name] for name in ("capacity_blocks", "curve", "concurrency", "cost")}
     return _rehearse(output, dataset, profile, routing=routing, dp_size=dp_size or 1, **limits)
 
 
@@ -166,8 +175,10 @@ def _simulate_trace(
     capacity_blocks: int | None,
     curve: bool,
     concurrency: int | None,
+    cost: Path | None,
     **source: Any,
 ) -> int:
+    from prefixbench.cli.played_times import cost_of
     from prefixbench.cli.simulate_trace import cache_rules, engine_row, trace_document
     from prefixbench.cli.trace_page import print_trace
 
@@ -185,9 +196,10 @@ def _simulate_trace(
         source_trace,
         profile,
         capacity_blocks=capacity_blocks,
-        concurrency=rules.lag,
+        concurrency=concurrency,
         routing=routing,
         dp_size=dp_size,
+        cost=cost_of(cost),
     )
     output.show(document, lambda console: print_trace(document, console))
     return 0

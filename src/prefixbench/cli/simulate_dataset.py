@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prefixbench.cli.played_times import cost_of, times_document
 from prefixbench.core.tally import HitTally, as_rate, total
 from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.rehearsal import Spread, hits_by_capacity, rehearse
+from prefixbench.simulator.cost import CostModel
 from prefixbench.simulator.engine import Engine
 from prefixbench.simulator.routing import ROUTERS
+from prefixbench.simulator.stopwatch import Stopwatch
 
 
 def dataset_document(
@@ -22,6 +25,7 @@ def dataset_document(
     concurrency: int | None,
     routing: str,
     dp_size: int,
+    cost: Path | None = None,
 ) -> dict[str, Any]:
     """What `simulate --dataset` shows; a profile and concurrency that are None are the data set's.
 
@@ -33,11 +37,19 @@ def dataset_document(
     profile = profile or str(manifest.data["engine_profile"])
     concurrency = concurrency or int(manifest.config["execution"]["concurrency"])
 
+    model = cost_of(cost)
+    watch = None if model is None else Stopwatch()
+
     def make_engine() -> Engine:
-        return Engine(profile, capacity_blocks, block_size=manifest.hit_granularity)
+        return Engine(
+            profile,
+            capacity_blocks,
+            block_size=manifest.hit_granularity,
+            cost=model or CostModel.ORDER_ONLY,
+        )
 
     spread = Spread(dp_size, ROUTERS[routing]()) if routing in ROUTERS else None
-    played = rehearse(dataset, make_engine, concurrency=concurrency, spread=spread)
+    played = rehearse(dataset, make_engine, concurrency=concurrency, spread=spread, watch=watch)
     return {
         "dataset_id": manifest.dataset_id,
         "profile": profile,
@@ -59,6 +71,7 @@ def dataset_document(
         ],
         "tiers": _rows("name", played.by_tier),
         "combined_hit_ratio": as_rate(_with_tiers(played.tally, played.by_tier)),
+        "times": None if watch is None else times_document(watch.moments.values()),
         "curve": _curve(dataset) if curve else None,
     }
 

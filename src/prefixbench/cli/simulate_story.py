@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from prefixbench.cli.played_times import cost_of
 from prefixbench.config.story import IMAGE_MARK, Story, StoryRequest, load_story
 from prefixbench.core.tally import as_rate
 from prefixbench.simulator.block_keys import Key
+from prefixbench.simulator.cost import CostModel
 from prefixbench.simulator.engine import Engine
 from prefixbench.simulator.request import EngineRequest
 from prefixbench.simulator.rules import TierRules
@@ -21,14 +23,16 @@ OWN_TOKEN = "·"
 _FIRST_NUMBER = 1 << 21
 
 
-def story_document(file: Path, **given: str | int | None) -> dict[str, Any]:
+def story_document(
+    file: Path, *, cost: Path | None = None, **given: str | int | None
+) -> dict[str, Any]:
     """Everything that is printed, under the keys of --json.
 
     `given` are settings of the story that win over the file, where they are not None.
     """
     changes = {name: value for name, value in given.items() if value is not None}
     story = load_story(file).model_copy(update=changes)
-    engine = _engine_of(story)
+    engine = _engine_of(story, cost_of(cost) or CostModel.ORDER_ONLY)
     tokens = _Tokens()
     entries = [
         StoryEntry(tokens.request_of(request), request.arrive_step) for request in story.requests
@@ -50,7 +54,7 @@ def story_document(file: Path, **given: str | int | None) -> dict[str, Any]:
     }
 
 
-def _engine_of(story: Story) -> Engine:
+def _engine_of(story: Story, cost: CostModel) -> Engine:
     return Engine(
         story.profile,
         story.capacity_blocks,
@@ -62,6 +66,7 @@ def _engine_of(story: Story) -> Engine:
         policy=story.policy,
         prefix_caching=story.prefix_caching,
         tiers=None if story.host_blocks is None else _host_tier(story),
+        cost=cost,
     )
 
 
@@ -174,6 +179,7 @@ def _step_row(step: StoryStep, names: _BlockNames) -> dict[str, Any]:
     return {
         "step": step.number,
         "times": outcome.times,
+        "duration_ms": outcome.duration_ns / 1e6 if outcome.duration_ns else None,
         "computed": outcome.scheduled,
         "hits": outcome.hits | outcome.resume_hits,
         "evicted": [names.row(key) for key in sorted(step.lost, key=names.numbers.__getitem__)],

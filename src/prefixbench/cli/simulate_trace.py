@@ -11,6 +11,8 @@ from prefixbench.simulator.trace_cache import CacheRules, Policy
 
 if TYPE_CHECKING:
     from prefixbench.exchange.load import LoadedTrace
+    from prefixbench.simulator.cluster import Cluster
+    from prefixbench.simulator.cost import CostModel
 
 
 def cache_rules(*, policy: str | None, concurrency: int | None, ttl: float | None) -> CacheRules:
@@ -72,24 +74,34 @@ def engine_row(
     profile: str,
     *,
     capacity_blocks: int | None,
-    concurrency: int,
+    concurrency: int | None,
     routing: str,
     dp_size: int,
+    cost: CostModel | None = None,
 ) -> dict[str, Any] | None:
-    """What engines of a profile find, answers stored too; None for a trace without blocks."""
+    """What engines of a profile find, answers stored too, and with a cost how long it takes.
+
+    None where a trace without blocks would be played for its hits alone.
+    """
     from prefixbench.core.tally import as_rate, total
     from prefixbench.simulator.cluster import Cluster
+    from prefixbench.simulator.cost import CostModel
     from prefixbench.simulator.engine import Engine
     from prefixbench.simulator.routing import ROUTERS, RoundRobin
-    from prefixbench.simulator.trace_play import play_trace
 
-    if trace.block_size is None:
+    if trace.block_size is None and cost is None:
         return None
     engines = [
-        Engine(profile, capacity_blocks, block_size=trace.block_size) for _ in range(dp_size)
+        Engine(
+            profile,
+            capacity_blocks,
+            block_size=trace.block_size,
+            cost=cost or CostModel.ORDER_ONLY,
+        )
+        for _ in range(dp_size)
     ]
     cluster = Cluster(engines, ROUTERS.get(routing, RoundRobin)())
-    play_trace(trace.requests, trace.block_size, cluster, concurrency=concurrency)
+    times = _played(trace, cluster, concurrency, timed=cost is not None)
     by_rank = [cluster.tally_at(rank) for rank in range(dp_size)]
     found = total(by_rank)
     return {
@@ -97,14 +109,36 @@ def engine_row(
         "routing": routing if routing in ROUTERS else None,
         "queries": found.queries,
         "hits": found.hits,
-        "hit_ratio": as_rate(found),
+        "hit_ratio": as_rate(found) if trace.block_size else None,
         "evicted_blocks": sum(one.stats().prefix_cache.num_evictions for one in engines),
         "preemptions": sum(one.stats().scheduler.num_preemptions for one in engines),
         "ranks": [
             {"rank": rank, "queries": row.queries, "hits": row.hits, "hit_ratio": as_rate(row)}
             for rank, row in enumerate(by_rank)
         ],
+        "times": times,
     }
+
+
+def _played(
+    trace: LoadedTrace, cluster: Cluster, concurrency: int | None, *, timed: bool
+) -> dict[str, Any] | None:
+    """Play the trace; what its requests took, if that is asked for."""
+    from prefixbench.cli.played_times import times_document
+    from prefixbench.simulator.stopwatch import Stopwatch
+    from prefixbench.simulator.trace_play import play_trace, play_trace_in_time
+
+    block_size = cluster.engines[0].options.block_size
+    if not timed:
+        play_trace(trace.requests, block_size, cluster, concurrency=concurrency or 1)
+        return None
+    cluster.watch = watch = Stopwatch()
+    has_moments = all(request.arrival_ms is not None for request in trace.requests)
+    if concurrency is None and has_moments:
+        play_trace_in_time(trace.requests, block_size, cluster)
+    else:
+        play_trace(trace.requests, block_size, cluster, concurrency=concurrency or 1)
+    return times_document(watch.moments.values())
 
 
 def _comparable_with(block_size: int, definition: HitDefinition, window: float, chosen: str) -> str:

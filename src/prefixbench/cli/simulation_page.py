@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from prefixbench.cli.played_times import times_line, times_table
 from prefixbench.cli.tables import bar, plain_table
 from prefixbench.core.wording import plural
 from prefixbench.explain.wording import count, percent, points, readable
@@ -45,6 +46,10 @@ def print_rehearsal(document: Mapping[str, Any], console: Console) -> None:
     if document["tiers"]:
         console.print(_hit_table("tier below", document["tiers"], "name"))
         console.print(f"{percent(document['combined_hit_ratio'])} found in all tiers together")
+    if document["times"] is not None:
+        console.print()
+        console.print(times_table(document["times"]))
+        console.print(times_line(document["times"]))
     if document["curve"] is not None:
         _print_curve(document["curve"], console)
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prefixbench.core.wording import plural
-from prefixbench.explain.wording import NONE, count, percent
+from prefixbench.explain.wording import NONE, count, percent, quantity
 
 #: Between a prompt and its answer.
 _ANSWER = "›"
@@ -97,7 +97,8 @@ def _signs(row: Mapping[str, Any]) -> dict[int, tuple[str, str]]:
 def _steps(rows: Sequence[Mapping[str, Any]]) -> Table:
     optional = [name for name in ("evicted", "preempted") if any(row[name] for row in rows)]
     counted = [name for name in ("free_blocks", "waiting") if any(row[name] for row in rows)]
-    table = _table("step", "computed", "found", *optional, "finished", *counted)
+    timed = ["ms"] * any(row["duration_ms"] for row in rows)
+    table = _table("step", "computed", "found", *optional, "finished", *counted, *timed)
     for row in rows:
         table.add_row(
             _numbers(row),
@@ -106,6 +107,7 @@ def _steps(rows: Sequence[Mapping[str, Any]]) -> Table:
             *(_listed(row[name]) for name in optional),
             _listed(row["finished"]),
             *(count(row[name]) for name in counted),
+            *(quantity(row["duration_ms"]) for _ms in timed),
         )
     return table
 

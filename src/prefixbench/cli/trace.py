@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prefixbench.cli.output import Output
+from prefixbench.cli.output import Output, refuse_existing
 from prefixbench.cli.trace_source import read_source, trace_source_options
 from prefixbench.cli.verb import Verb
-from prefixbench.core.errors import ErrorContext, OutputExistsError, Stage
+from prefixbench.core.errors import Stage
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,8 @@ def synthesize_command(
     from prefixbench.exchange.synthesize import synthesize
     from prefixbench.pipeline import plan_prefix_cache_dataset
 
-    _refuse_existing(target, overwrite)
+    if not overwrite:
+        refuse_existing(target)
     trace = read_source(file, **source)
     made = synthesize(trace.requests[:requests], trace.block_size)
     _write_settings(made, trace, target)
@@ -129,7 +130,8 @@ def convert_command(
     **source: Any,
 ) -> None:
     """Logs -> an anonymised trace: lengths, arrivals and block numbers, no content."""
-    _refuse_existing(target, overwrite)
+    if not overwrite:
+        refuse_existing(target)
     trace = read_source(file, **source)
     count = _write_trace(trace, written, target)
     document = {
@@ -170,12 +172,3 @@ def _print_conversion(document: dict[str, Any], console: Console) -> None:
     )
     for note in document["notes"]:
         console.print(f"note {escape(note)}")
-
-
-def _refuse_existing(target: Path, overwrite: bool) -> None:
-    if target.exists() and not overwrite:
-        raise OutputExistsError(
-            f"{target.name} exists",
-            context=ErrorContext(stage=Stage.CONFIG, field="output"),
-            hint="name another file, or give --overwrite",
-        )

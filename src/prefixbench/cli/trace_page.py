@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from prefixbench.cli.played_times import times_line, times_table
 from prefixbench.cli.tables import bar, plain_table
 from prefixbench.core.wording import plural
 from prefixbench.explain.wording import NONE, count, percent, quantity
@@ -29,6 +30,10 @@ def print_trace(document: Mapping[str, Any], console: Console) -> None:
         if document["curve"] is not None:
             console.print()
             _print_curve(document, console)
+    if document["engine"] is not None and document["engine"]["times"] is not None:
+        console.print()
+        console.print(times_table(document["engine"]["times"]))
+        console.print(times_line(document["engine"]["times"]))
     console.print()
     _print_lengths(document, console)
     if document["hit_ratios"]:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
-from itertools import chain, repeat
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import orjson
 
 from prefixbench.content.draws import ContentLabels
-from prefixbench.content.layout import lay_unique_parts
+from prefixbench.content.layout import TextPart, lay_unique_parts
 from prefixbench.content.master import Cut, MasterPrefix
 from prefixbench.content.passages import Passages, choose_passages
 from prefixbench.content.pool import Pool
@@ -32,9 +32,6 @@ from prefixbench.content.tape import Ids, Positions, escape, unescape
 from prefixbench.content.template import Frame
 
 __all__ = ["Composer", "ContentColumns", "ContentLabels"]
-
-#: A text in slices of the pool, to be joined.
-TextParts: TypeAlias = tuple[bytes | memoryview, ...]
 
 _BATCH = 256
 
@@ -107,8 +104,7 @@ class Composer:
 
     def prompt_json(self, request: int) -> bytes:
         """The text to send (a prompt, or the content of a message), JSON-escaped, unquoted."""
-        (parts,) = self.batch(np.array([request])).texts()
-        return b"".join(parts)
+        return b"".join(part[0] for part in self.batch(np.array([request])).texts())
 
     def prefix_chars(self, request: int) -> int:
         """Characters of the text to send that hold the planned prefix."""
@@ -188,7 +184,10 @@ class PromptBatch:
         self._recipes = composer.recipes.of(requests)
         self._slots = lay_unique_parts(self._recipes, composer.pool.words, composer.passages.suffix)
 
-    def stored_texts(self) -> list[TextParts]:
+    def __len__(self) -> int:
+        return len(self._recipes.group)
+
+    def stored_texts(self) -> list[TextPart]:
         """The part of each text that a data set holds: all of it."""
         return self.texts()
 
@@ -196,12 +195,11 @@ class PromptBatch:
         """As `stored_texts`, as ids."""
         return self.ids()
 
-    def texts(self) -> list[TextParts]:
-        """Texts to send, JSON-escaped, unquoted, each in parts that are to be joined."""
+    def texts(self) -> list[TextPart]:
+        """Texts to send, JSON-escaped, unquoted, part by part; each is the join of its entries."""
         opening = escape(self._composer.frame.opening)
         shared = [master.view[: cut.text_bytes] for master, cut in self._cuts]
-        unique = [slot.texts() for slot in self._slots]
-        return list(zip(repeat(opening, len(shared)), shared, *unique, strict=True))
+        return [[opening] * len(shared), shared, *(slot.texts() for slot in self._slots)]
 
     def ids(self) -> list[Ids]:
         """Whole sequences as the server sees them, head and tail included."""
@@ -262,17 +260,19 @@ class ConversationBatch(PromptBatch):
         self._is_first = (numbers == 0).tolist()
         self._spans = list(zip(starts.tolist(), stops.tolist(), strict=True))
 
-    def texts(self) -> list[TextParts]:
-        own = self._own_texts
-        filler = self._composer.pool.words.warmup_filler.text.encode()
-        answers = [(filler * length,) if length else () for length in self._answer_len]
-        whole = [(*answer, *text) for answer, text in zip(answers, own, strict=True)]
-        return [tuple(chain.from_iterable(whole[start:stop])) for start, stop in self._spans]
+    def __len__(self) -> int:
+        return len(self._spans)
 
-    def stored_texts(self) -> list[TextParts]:
+    def texts(self) -> list[TextPart]:
+        filler = self._composer.pool.words.warmup_filler.text.encode()
+        turns = zip(self._answer_len, self._own_texts, strict=True)
+        whole = [filler * answer_len + text for answer_len, text in turns]
+        return [[b"".join(whole[start:stop]) for start, stop in self._spans]]
+
+    def stored_texts(self) -> list[TextPart]:
         if not self._is_served:
             return self.texts()
-        return [self._own_texts[stop - 1] for _, stop in self._spans]
+        return [[self._own_texts[stop - 1] for _, stop in self._spans]]
 
     def ids(self) -> list[Ids]:
         filler = self._composer.pool.words.warmup_filler.id
@@ -290,7 +290,7 @@ class ConversationBatch(PromptBatch):
 
     def prefix_chars(self) -> list[int]:
         firsts = super().prefix_chars()
-        own = [len(unescape(b"".join(parts))) for parts in self._own_texts]
+        own = [len(unescape(text)) for text in self._own_texts]
         return [
             firsts[start]
             if stop - start == 1
@@ -308,13 +308,10 @@ class ConversationBatch(PromptBatch):
         return [rows[stop - 1] for _, stop in self._spans]
 
     @cached_property
-    def _own_texts(self) -> list[TextParts]:
+    def _own_texts(self) -> list[bytes]:
         """What each turn brings itself: a first one all of it, a later one its unique part."""
-        texts = super().texts()
-        return [
-            parts if is_first else parts[2:]
-            for parts, is_first in zip(texts, self._is_first, strict=True)
-        ]
+        turns = zip(self._is_first, zip(*super().texts(), strict=True), strict=True)
+        return [b"".join(parts if is_first else parts[2:]) for is_first, parts in turns]
 
     @cached_property
     def _own_ids(self) -> list[Ids]:

@@ -8,7 +8,7 @@ and ids are both cut from slots, so they cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,9 @@ from prefixbench.content.recipes import Recipes
 from prefixbench.content.ring import TextRing
 from prefixbench.content.tape import Ids, Positions, Tape
 from prefixbench.content.words import Words
+
+#: One part of many texts, an entry a text.
+TextPart = Sequence[bytes | memoryview]
 
 #: Texts up to so many bytes are copied; a view of more costs less than its copy.
 _COPIED_BYTES = 512
@@ -30,7 +33,7 @@ class Slot(NamedTuple):
     starts: Positions
     stops: Positions
 
-    def texts(self) -> list[bytes | memoryview]:
+    def texts(self) -> TextPart:
         """JSON-escaped texts, without quotes."""
         byte_at = self.tape.byte_at
         starts, stops = byte_at[self.starts], byte_at[self.stops]
@@ -46,17 +49,20 @@ class Slot(NamedTuple):
 
 
 def lay_unique_parts(recipes: Recipes, words: Words, passage: Passage) -> list[Slot]:
-    """The slots of these prompts from their prefix to the tail, in order."""
+    """The slots of these prompts from their prefix to the tail, in order; no empty ones."""
+    slots = _slots(recipes, words, passage)
+    return [slot for slot in slots if (slot.stops > slot.starts).any()]
+
+
+def _slots(recipes: Recipes, words: Words, passage: Passage) -> Iterator[Slot]:
     filler_start, filler_count = recipes.filler_start, recipes.filler_count
     markers = words.request_markers
-    return [
-        Slot(markers, recipes.first_marker, recipes.first_marker + (recipes.marker_count > 0)),
-        Slot(markers, recipes.second_marker, recipes.second_marker + (recipes.marker_count > 1)),
-        *_run(words.fillers, filler_start, filler_count),
-        *_opening(passage, recipes.opening_stop),
-        *_ring_stretch(passage.ring, recipes.ring_start, recipes.ring_stop),
-        *_run(words.fillers, filler_start + filler_count, recipes.last_filler_count),
-    ]
+    yield Slot(markers, recipes.first_marker, recipes.first_marker + (recipes.marker_count > 0))
+    yield Slot(markers, recipes.second_marker, recipes.second_marker + (recipes.marker_count > 1))
+    yield from _run(words.fillers, filler_start, filler_count)
+    yield from _opening(passage, recipes.opening_stop)
+    yield from _ring_stretch(passage.ring, recipes.ring_start, recipes.ring_stop)
+    yield from _run(words.fillers, filler_start + filler_count, recipes.last_filler_count)
 
 
 def _run(tape: Tape, starts: Positions, counts: Positions) -> Iterator[Slot]:

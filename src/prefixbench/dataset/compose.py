@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 
 import orjson
 from loky import ProcessPoolExecutor
 
 from prefixbench.config.sessions import Answers
-from prefixbench.content.compose import PromptBatch, TextParts
+from prefixbench.content.compose import PromptBatch
+from prefixbench.content.layout import TextPart
 from prefixbench.dataset.collisions import ComposedPlan
-from prefixbench.dataset.members import recipe_members, stored_members
+from prefixbench.dataset.layout import DATA, METADATA
+from prefixbench.dataset.members import prompt_parts, recipe_members
+from prefixbench.dataset.row_files import CHUNK_ROWS, id_bytes
 from prefixbench.dataset.rows import metadata_lines
-from prefixbench.dataset.writer import CHUNK_ROWS, RowChunk
+from prefixbench.dataset.writer import RowChunk
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lengths import request_id
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.sessions import continued_request
+
+#: Rows joined at once: a usual piece is hashed and copied before it leaves the processor's cache.
+_JOINED_ROWS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +36,7 @@ class ChunkComposer:
 
     plan: Plan
     composed: ComposedPlan
+    with_ids: bool = False
 
     @property
     def chunk_count(self) -> int:
@@ -40,41 +47,47 @@ class ChunkComposer:
         stop = min(start + CHUNK_ROWS, self.plan.workload.request_count)
         requests = self.plan.order[start:stop]
         batch = self.composed.composer.batch(requests)
-        lines = zip(
-            self._begins(requests),
-            self._prompts(requests, batch),
-            self._ends(requests),
-            strict=True,
-        )
-        data = b"".join(chain.from_iterable(chain.from_iterable(lines)))
         metadata = metadata_lines(self.plan, self.composed, batch, start, stop)
-        return RowChunk(data=data, metadata=metadata)
+        chunk = {DATA: self._lines(requests, batch), METADATA: [metadata]}
+        if not self.with_ids:
+            return chunk
+        ids_before = int(self.plan.workload.input_len[self.plan.order[:start]].sum())
+        return chunk | id_bytes(batch.ids(), first_offset=ids_before)
 
-    def _begins(self, requests: IntArray) -> Iterator[tuple[bytes]]:
+    def _lines(self, requests: IntArray, batch: PromptBatch) -> Iterator[bytes]:
+        """Some lines at a time, joined when they are asked for."""
+        parts = [self._begins(requests), *self._prompts(requests, batch), self._ends(requests)]
+        rows = zip(*parts, strict=True)
+        while piece := b"".join(chain.from_iterable(islice(rows, _JOINED_ROWS))):
+            yield piece
+
+    def _begins(self, requests: IntArray) -> TextPart:
         """The start of each line, up to the member that holds the prompt."""
-        served = self._served_sessions
-        for request in requests.tolist():
-            begin = b'{"request_id":"%b",' % request_id(request).encode()
-            history = None if served is None else continued_request(request, served)
-            if history is not None:
-                begin += b'"continues":"%b",' % history.encode()
-            yield (begin,)
+        begins = [
+            b'{"request_id":"%b",' % request_id(request).encode() for request in requests.tolist()
+        ]
+        if not self._answers_are_served:
+            return begins
+        sessions = self.plan.workload.first_turn_count
+        histories = (continued_request(request, sessions) for request in requests.tolist())
+        return [
+            begin if history is None else begin + b'"continues":"%b",' % history.encode()
+            for begin, history in zip(begins, histories, strict=True)
+        ]
 
     @property
-    def _served_sessions(self) -> int | None:
-        """Sessions of which later turns follow an answer of the server; None without them."""
+    def _answers_are_served(self) -> bool:
         sessions = self.plan.config.sessions
-        served = sessions is not None and sessions.answers is Answers.SERVED
-        return self.plan.workload.session_count if served else None
+        return sessions is not None and sessions.answers is Answers.SERVED
 
-    def _ends(self, requests: IntArray) -> Iterator[tuple[bytes]]:
+    def _ends(self, requests: IntArray) -> TextPart:
         """The members behind the prompt, and the end of each line."""
         workload, of_group = self.plan.workload, self._group_options
         lengths, groups = workload.output_len[requests], workload.group[requests]
-        return (
-            (b',"max_tokens":%d%b}\n' % (length, of_group[group]),)
+        return [
+            b',"max_tokens":%d%b}\n' % (length, of_group[group])
             for length, group in zip(lengths.tolist(), groups.tolist(), strict=True)
-        )
+        ]
 
     @cached_property
     def _group_options(self) -> list[bytes]:
@@ -90,13 +103,13 @@ class ChunkComposer:
         members = (options.get(name) for name in self.plan.workload.group_ids)
         return [b"," + orjson.dumps(given)[1:-1] if given else b"" for given in members]
 
-    def _prompts(self, requests: IntArray, batch: PromptBatch) -> Iterable[TextParts]:
-        """The member of each line that holds the prompt, or in its stead the recipe, in parts."""
+    def _prompts(self, requests: IntArray, batch: PromptBatch) -> list[TextPart]:
+        """The member of each line that holds the prompt, or in its stead the recipe."""
         config = self.plan.config
         if not config.save_prompts:
             retries = self.composed.composer.retries[requests]
-            return recipe_members(requests, retries, batch, config.prompt_format)
-        return stored_members(batch, config.prompt_format)
+            return [[*recipe_members(requests, retries, batch, config.prompt_format)]]
+        return prompt_parts(batch, config.prompt_format)
 
 
 def compose_chunks(chunks: ChunkComposer, *, first: int, workers: int) -> Iterator[RowChunk]:
@@ -125,4 +138,4 @@ def _adopt(chunks: ChunkComposer) -> None:
 
 
 def _compose_adopted(number: int) -> RowChunk:
-    return _adopted[0].chunk(number)
+    return {name: list(pieces) for name, pieces in _adopted[0].chunk(number).items()}

@@ -28,7 +28,9 @@ class BlockSize:
     source: str
 
 
-def identity_sha256(plan: Plan, materials: Materials, block_size: BlockSize) -> str:
+def identity_sha256(
+    plan: Plan, materials: Materials, block_size: BlockSize, *, with_ids: bool
+) -> str:
     """One hash over everything that determines the bytes of a data set."""
     return canonical_sha256(
         {
@@ -38,6 +40,7 @@ def identity_sha256(plan: Plan, materials: Materials, block_size: BlockSize) -> 
             "corpora": [corpus.sha256 for corpus in materials.corpora],
             "rules": RULE_VERSION,
             "version": __version__,
+            "with_ids": with_ids,
         }
     )
 
@@ -49,7 +52,7 @@ def describe(
     report: Mapping[str, Any],
     collision: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The manifest but for the files' hashes and the status, which the writer adds."""
+    """The manifest but for identity, status and the files' hashes, which the writer adds."""
     config = plan.config
     effective = config.with_block_size(block_size.tokens).effective()
     corpus = materials.corpora[0]
@@ -58,7 +61,6 @@ def describe(
         "format_version": FORMAT_VERSION,
         "generator_version": __version__,
         "prefixbench_version": __version__,
-        "identity_sha256": identity_sha256(plan, materials, block_size),
         "seed": config.seed,
         "tokenizer": {
             "name": materials.tokenizer.name,

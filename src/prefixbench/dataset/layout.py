@@ -16,6 +16,12 @@ DATA = "data.jsonl"
 METADATA = "request_metadata.jsonl"
 REPORT = "validation_report.json"
 MANIFEST = "manifest.json"
+#: On demand; the endings say what numbers they hold, least significant byte first.
+IDS = "prompt_ids.u32"
+ID_OFFSETS = "prompt_ids_offsets.u64"
+
+FILES = (DATA, METADATA, REPORT)
+ID_FILES = (IDS, ID_OFFSETS)
 
 
 def document(value: Any) -> bytes:

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
 import orjson
 
 from prefixbench.config.dataset import PromptFormat
-from prefixbench.content.compose import PromptBatch, TextParts
+from prefixbench.content.compose import PromptBatch
+from prefixbench.content.layout import TextPart
 from prefixbench.content.tape import Ids, Positions
 
 
-def stored_members(batch: PromptBatch, prompt_format: PromptFormat) -> Iterable[TextParts]:
-    """`prompt`, `messages` or `prompt_token_ids`, as a data set holds it."""
+def prompt_parts(batch: PromptBatch, prompt_format: PromptFormat) -> list[TextPart]:
+    """`prompt`, `messages` or `prompt_token_ids` of many rows as a data set holds them, part by
+    part."""
     if prompt_format is PromptFormat.TOKEN_IDS:
-        return _id_members(batch.stored_ids())
-    return _text_members(batch.stored_texts(), prompt_format)
+        return _id_parts(batch.stored_ids())
+    return _text_parts(batch.stored_texts(), len(batch), prompt_format)
 
 
-def whole_members(batch: PromptBatch, prompt_format: PromptFormat) -> Iterable[TextParts]:
-    """As `stored_members`, histories included, and a stand-in for each answer of the server."""
+def _whole_parts(batch: PromptBatch, prompt_format: PromptFormat) -> list[TextPart]:
+    """As `prompt_parts`, histories included, and a stand-in for each answer of the server."""
     if prompt_format is PromptFormat.TOKEN_IDS:
-        return _id_members(batch.ids())
-    return _text_members(batch.texts(), prompt_format)
+        return _id_parts(batch.ids())
+    return _text_parts(batch.texts(), len(batch), prompt_format)
 
 
-def _id_members(prompts: Iterable[Ids]) -> Iterable[TextParts]:
-    return ((b'"prompt_token_ids":', orjson.dumps(ids.tolist())) for ids in prompts)
+def _id_parts(prompts: list[Ids]) -> list[TextPart]:
+    return [[b'"prompt_token_ids":'] * len(prompts), [_as_json(ids) for ids in prompts]]
 
 
-def _text_members(texts: Iterable[TextParts], prompt_format: PromptFormat) -> Iterable[TextParts]:
+def _text_parts(texts: list[TextPart], count: int, prompt_format: PromptFormat) -> list[TextPart]:
     """Texts are spliced in, since the pool holds them escaped."""
     match prompt_format:
         case PromptFormat.TOKEN_IDS:
@@ -42,18 +44,35 @@ def _text_members(texts: Iterable[TextParts], prompt_format: PromptFormat) -> It
             start, end = b'"prompt":"', b'"'
         case other:
             assert_never(other)
-    return ((start, *parts, end) for parts in texts)
+    return [[start] * count, *texts, [end] * count]
+
+
+def stored_rows(batch: PromptBatch, prompt_format: PromptFormat) -> list[dict[str, Any]]:
+    """The members that hold the prompts, read as a receiver of the data set reads them."""
+    return _read(prompt_parts(batch, prompt_format))
+
+
+def whole_rows(batch: PromptBatch, prompt_format: PromptFormat) -> list[dict[str, Any]]:
+    """As `stored_rows`, every prompt whole; a stand-in for each answer of the server."""
+    return _read(_whole_parts(batch, prompt_format))
+
+
+def _read(parts: list[TextPart]) -> list[dict[str, Any]]:
+    return [orjson.loads(b"{%b}" % b"".join(row)) for row in zip(*parts, strict=True)]
 
 
 def recipe_members(
     requests: Positions, retries: Positions, batch: PromptBatch, prompt_format: PromptFormat
-) -> Iterable[TextParts]:
+) -> Iterator[bytes]:
     """`recipe` and `prompt_sha256`: with the manifest, all that it takes to compose the prompt."""
-    members = stored_members(batch, prompt_format)
-    for request, retry, parts in zip(requests.tolist(), retries.tolist(), members, strict=True):
+    rows = stored_rows(batch, prompt_format)
+    for request, retry, row in zip(requests.tolist(), retries.tolist(), rows, strict=True):
         recipe = {"request": request, "retry": retry}
-        digest = prompt_sha256(orjson.loads(b"{%b}" % b"".join(parts)))
-        yield (orjson.dumps({"recipe": recipe, "prompt_sha256": digest})[1:-1],)
+        yield orjson.dumps({"recipe": recipe, "prompt_sha256": prompt_sha256(row)})[1:-1]
+
+
+def _as_json(ids: Ids) -> bytes:
+    return orjson.dumps(ids, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def prompt_sha256(row: Mapping[str, Any]) -> str:

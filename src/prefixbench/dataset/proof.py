@@ -14,6 +14,8 @@ from enum import StrEnum
 from itertools import islice, zip_longest
 from typing import Any
 
+import numpy as np
+
 from prefixbench.config.sessions import Answers
 from prefixbench.config.suffix import CacheMatchSemantics
 from prefixbench.content.collide import CollisionStatus
@@ -25,7 +27,7 @@ from prefixbench.dataset.block_walk import BlockWalk
 from prefixbench.dataset.content_walk import ContentWalk
 from prefixbench.dataset.conversation import whole_requests
 from prefixbench.dataset.figures import wrong_manifest_figures, wrong_report_figures
-from prefixbench.dataset.layout import DATA, METADATA, REPORT, file_sha256
+from prefixbench.dataset.layout import IDS, file_sha256
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.dataset.plan_walk import (
     cache_scope,
@@ -132,6 +134,8 @@ def prove_dataset(
         checks += _check_turns(rows)
         checks.append(_check_walk(reader, rows, plans))
         checks += _check_figures(reader, rows)
+        if IDS in reader.file_names:
+            checks.append(_check_ids(reader, rows))
         if view is not None:
             text_checks, verification = _check_texts(reader, plans, rows, view, depth)
             checks += text_checks
@@ -148,7 +152,7 @@ def prove_dataset(
 
 
 def _check_files(reader: DatasetReader) -> Iterator[Check]:
-    for name in (DATA, METADATA, REPORT):
+    for name in reader.file_names:
         path = reader.folder / name
         expected = reader.manifest.hash_of(name)
         found = file_sha256(path) if path.is_file() else None
@@ -255,6 +259,13 @@ def _check_figures(reader: DatasetReader, rows: list[dict[str, Any]]) -> Iterato
         yield Check(name=name, passed=not keys, detail=detail)
 
 
+def _check_ids(reader: DatasetReader, rows: list[dict[str, Any]]) -> Check:
+    """The side file of ids: as many as planned for each request."""
+    pairs = zip_longest(reader.prompt_ids(), rows)
+    wrong = sum(ids is None or row is None or len(ids) != row["input_len"] for ids, row in pairs)
+    return _counted("lengths of the ids on disk", wrong, "requests have another number of ids")
+
+
 def _check_texts(
     reader: DatasetReader,
     plans: Sequence[RequestPlan],
@@ -272,9 +283,11 @@ def _check_texts(
         warm_ups = warm_up_places(reader.manifest, plans)
         for place, data, ids in _encoded(reader, view, warm_ups):
             walk.warm_up(place, data, ids)
-    mismatches = 0
+    mismatches = other_ids = 0
+    stored = _stored_ids(reader, chosen)
     for place, data, ids in _encoded(reader, view, chosen):
         mismatches += len(ids) != plans[place].input_len
+        other_ids += stored is not None and not np.array_equal(ids, next(stored, ()))
         if walk is not None:
             walk.serve(place, data, ids)
     verification = Verification(
@@ -284,6 +297,8 @@ def _check_texts(
         prompts_by_engine=view.prompts_by_engine,
     )
     checks = [_counted("encoded lengths", mismatches, f"of {len(chosen)} prompts differ")]
+    if stored is not None and chosen:
+        checks.append(_counted("ids on disk are those of the prompts", other_ids, "are not"))
     if walk is not None:
         checks += walk.checks()
     return checks, verification
@@ -313,6 +328,14 @@ def _encoded(
     while batch := list(islice(picked, _BATCH)):
         ids = view([data for _, data in batch])
         yield from ((place, data, own) for (place, data), own in zip(batch, ids, strict=True))
+
+
+def _stored_ids(reader: DatasetReader, chosen: Sequence[int]) -> Iterator[Ids] | None:
+    """Ids on disk of the chosen requests; None where there are none."""
+    if IDS not in reader.file_names:
+        return None
+    wanted = set(chosen)
+    return (ids for place, ids in enumerate(reader.prompt_ids()) if place in wanted)
 
 
 class _TextWalk:

@@ -10,10 +10,12 @@ from typing import Any
 import orjson
 
 from prefixbench.config.prefix import PrefixGroupConfig
+from prefixbench.content.tape import Ids
 from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage
 from prefixbench.core.records import RequestPlan
-from prefixbench.dataset.layout import DATA, METADATA, REPORT, file_sha256
+from prefixbench.dataset.layout import DATA, FILES, ID_FILES, IDS, METADATA, REPORT, file_sha256
 from prefixbench.dataset.manifest import DatasetManifest
+from prefixbench.dataset.row_files import read_ids
 from prefixbench.workload.node_paths import NodePath, nodes_above
 
 
@@ -70,6 +72,27 @@ class DatasetReader:
         levels = manifest.config.get("prefix", {}).get("tree", ())
         return nodes_above(PrefixGroupConfig(tree=levels), manifest.head_len)
 
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The files beside the manifest: three, and those of the ids where they were asked for."""
+        return FILES + (ID_FILES if IDS in self.manifest.files else ())
+
+    def prompt_ids(self) -> Iterator[Ids]:
+        """The ids of each whole sequence that the server sees, in sending order.
+
+        Only a data set that was generated with ids has them (`file_names`).
+        """
+        for name in ID_FILES:
+            self._existing(name)
+        try:
+            yield from read_ids(self.folder)
+        except ValueError as error:
+            raise self._changed(
+                "the ids and their offsets do not fit together",
+                field=IDS,
+                hint="generate the data set again, or restore both files",
+            ) from error
+
     def check_complete(self) -> None:
         """Raise unless generation came to its end."""
         if self.manifest.status == "complete":
@@ -101,7 +124,7 @@ class DatasetReader:
         (RFC 3.3.9).
         """
         self.check_manifest()
-        for name in (DATA, METADATA, REPORT):
+        for name in self.file_names:
             if file_sha256(self._existing(name)) != self.manifest.hash_of(name):
                 raise self._changed(
                     f"{name} is not what the manifest describes: edited or reordered",

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.load import parse_config
@@ -30,7 +29,7 @@ from prefixbench.core.errors import (
 from prefixbench.dataset.content_plan import PlannedRows, content_columns
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.dataset.materials import Materials, load_materials
-from prefixbench.dataset.members import prompt_sha256, stored_members
+from prefixbench.dataset.members import prompt_sha256, stored_rows
 from prefixbench.dataset.reader import DatasetReader
 
 #: Prompts composed at a time: few, so that a run that sends meanwhile is not held up.
@@ -83,9 +82,9 @@ class RecipeReader(DatasetReader):
         rows = super().requests()
         while chunk := list(islice(rows, _BATCH)):
             requests = np.array([row["recipe"]["request"] for row in chunk], dtype=np.int64)
-            members = stored_members(self._composer.batch(requests), self._prompt_format)
-            for row, parts in zip(chunk, members, strict=True):
-                yield self._filled(row, orjson.loads(b"{%b}" % b"".join(parts)))
+            members = stored_rows(self._composer.batch(requests), self._prompt_format)
+            for row, member in zip(chunk, members, strict=True):
+                yield self._filled(row, member)
 
     def _filled(self, row: dict[str, Any], member: dict[str, Any]) -> dict[str, Any]:
         if prompt_sha256(member) != row["prompt_sha256"]:

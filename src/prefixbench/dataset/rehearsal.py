@@ -3,7 +3,7 @@
 Prompts stand for themselves by their plan: the head is common to all groups, a first part of the
 master prefix to the members of a group, the rest to nobody, so no text is read. Each cache of the
 planned routing is one engine, unless a router is to place the requests. A closed loop keeps so many
-of them on their way; engines advance step by step together, and a step costs no time.
+of them on their way; engines advance together, in the order in which their steps end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prefixbench.core.records import RequestPlan
 from prefixbench.core.tally import HitTally, total
 from prefixbench.dataset.plan_walk import cache_scope, warm_up_places
 from prefixbench.dataset.reader import DatasetReader
-from prefixbench.simulator.cluster import Cluster, Domain
+from prefixbench.simulator.cluster import Cluster, Domain, Watch
 from prefixbench.simulator.engine import Engine, StepOutcome
 from prefixbench.simulator.request import EngineRequest
 from prefixbench.simulator.routing import Arrival, RoundRobin, Router
@@ -116,11 +116,13 @@ def rehearse(
     *,
     concurrency: int = 1,
     spread: Spread | None = None,
+    watch: Watch | None = None,
 ) -> Rehearsal:
     """Play a data set in its order, `concurrency` requests on their way, an engine for each cache.
 
     With `spread` its router says which engine serves a request, not the plan. Where the data set
-    is planned for a warmed cache, every cache that may serve a group is warmed for it first.
+    is planned for a warmed cache, every cache that may serve a group is warmed for it first;
+    `watch` is told of what comes after.
     """
     order = dataset.manifest.config["request_order"]
     rows = list(_rows(dataset, _Waits(order)))
@@ -130,6 +132,7 @@ def rehearse(
     cluster = Cluster(engines, spread.router if spread else RoundRobin())
     for index in warm_up_places(dataset.manifest, [row.plan for row in rows]):
         _warm_up(rows[index], planned.get(rows[index].cache), cluster)
+    cluster.watch = watch
     loop = _ClosedLoop(
         rows, planned, cluster, concurrency, first_token_opens=order["preserve_group_dependency"]
     )

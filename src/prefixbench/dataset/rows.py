@@ -84,14 +84,22 @@ def _outcomes(plan: Plan, composed: ComposedPlan, requests: IntArray) -> dict[st
 
 
 def json_lines(columns: Mapping[str, Sequence[bytes]]) -> bytes:
-    """JSON lines from columns whose values are JSON already.
+    """JSON lines from columns whose values are JSON already; most columns hold one value only.
 
     >>> json_lines({"a": [b"1", b"2"], "b": [b'"x"', b"null"]})
     b'{"a":1,"b":"x"}\\n{"a":2,"b":null}\\n'
     """
-    fields = b",".join(orjson.dumps(name).replace(b"%", b"%%") + b":%b" for name in columns)
-    template = b"{" + fields + b"}\n"
-    return b"".join([template % row for row in zip(*columns.values(), strict=True)])
+    template = b""
+    varying: list[Sequence[bytes]] = []
+    for name, values in columns.items():
+        value = b"%b"
+        if varying and values.count(values[0]) == len(values):
+            value = values[0].replace(b"%", b"%%")
+        else:
+            varying.append(values)
+        template += b",%b:%b" % (orjson.dumps(name).replace(b"%", b"%%"), value)
+    template = b"{%b}\n" % template[1:]
+    return b"".join([template % row for row in zip(*varying, strict=True)])
 
 
 def _words(values: Any) -> list[bytes]:

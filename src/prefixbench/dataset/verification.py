@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import orjson
 
 from prefixbench.config.dataset import PromptFormat
-from prefixbench.content.compose import Composer, PromptBatch
+from prefixbench.content.compose import Composer
 from prefixbench.content.tape import Positions
 from prefixbench.dataset.materials import Materials
-from prefixbench.dataset.members import whole_members
+from prefixbench.dataset.members import whole_rows
 from prefixbench.dataset.proof import Verification, VerifyDepth, chosen_places
 from prefixbench.dataset.server_view import ServerView
 from prefixbench.workload.planner import Plan
@@ -35,7 +32,7 @@ def verify_texts(
     requests = plan.order[chosen_places(plan.workload.request_count, depth)]
     if depth is VerifyDepth.FULL:
         sample = plan.order[chosen_places(plan.workload.request_count, VerifyDepth.SAMPLE)]
-        view.try_fast_engine(_rows(composer.batch(sample), prompt_format))
+        view.try_fast_engine(whole_rows(composer.batch(sample), prompt_format))
     mismatches = sum(
         _mismatches(composer, view, requests[start : start + _BATCH], prompt_format)
         for start in range(0, len(requests), _BATCH)
@@ -52,11 +49,5 @@ def _mismatches(
     composer: Composer, view: ServerView, requests: Positions, prompt_format: PromptFormat
 ) -> int:
     batch = composer.batch(requests)
-    pairs = zip(view(_rows(batch, prompt_format)), batch.ids(), strict=True)
+    pairs = zip(view(whole_rows(batch, prompt_format)), batch.ids(), strict=True)
     return sum(not np.array_equal(encoded, planned) for encoded, planned in pairs)
-
-
-def _rows(batch: PromptBatch, prompt_format: PromptFormat) -> list[dict[str, Any]]:
-    """The members that hold the prompts, read as a receiver reads them."""
-    members = whole_members(batch, prompt_format)
-    return [orjson.loads(b"{%b}" % b"".join(parts)) for parts in members]

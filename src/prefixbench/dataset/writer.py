@@ -8,8 +8,10 @@ were done. Rows come in chunks; a resumed writer keeps whole chunks and drops th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,46 +24,30 @@ from prefixbench.core.errors import (
     StorageError,
 )
 from prefixbench.core.version import FORMAT_VERSION, __version__
-from prefixbench.dataset.appended_file import AppendedFile
-from prefixbench.dataset.layout import DATA, MANIFEST, METADATA, REPORT, document
+from prefixbench.dataset.layout import (
+    DATA,
+    FILES,
+    ID_FILES,
+    ID_OFFSETS,
+    IDS,
+    MANIFEST,
+    METADATA,
+    REPORT,
+    document,
+)
 from prefixbench.dataset.manifest import DatasetManifest
+from prefixbench.dataset.row_files import HashedFile, whole_chunks
 
-#: Rows a chunk: what one worker composes at a time and what a resumed writer keeps.
-CHUNK_ROWS = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowChunk:
-    """Lines of data.jsonl and of request_metadata.jsonl for the same requests."""
-
-    data: bytes
-    metadata: bytes
-
-
-class _HashedFile:
-    """An open file that knows its size and SHA-256; bytes already on disk are read back once."""
-
-    def __init__(self, path: Path, keep_bytes: int) -> None:
-        self._file = AppendedFile(path, keep_bytes)
-        with path.open("rb") as kept:
-            self._digest = hashlib.file_digest(kept, "sha256")
-        self.size = keep_bytes
-
-    def write(self, data: bytes) -> None:
-        self._file.write(data)
-        self._digest.update(data)
-        self.size += len(data)
-
-    def close(self) -> dict[str, Any]:
-        self._file.close()
-        return {"bytes": self.size, "sha256": self._digest.hexdigest()}
+#: What one chunk of rows adds to each file that grows, in pieces.
+RowChunk = Mapping[str, Iterable[bytes]]
 
 
 class DatasetWriter:
     """Context manager around a data set that is being written.
 
     `identity` names what determines the bytes (configuration, tokenizer, corpus, rules): a folder
-    is resumed only by the same identity. `chunks_done` says how many chunks are already on disk.
+    is resumed only by the same identity. Inside, `chunks_done` says how many chunks are already on
+    disk. With `with_ids` the ids of all prompts stand in two more files.
     """
 
     def __init__(
@@ -72,19 +58,27 @@ class DatasetWriter:
         identity: str,
         resume: bool = False,
         overwrite: bool = False,
+        with_ids: bool = False,
     ) -> None:
         self.folder = folder
+        self.with_ids = with_ids
         self._dataset_id = dataset_id
         self._identity = identity
-        self._error: PrefixBenchError | None = None
+        self._resume = resume
+        self._overwrite = overwrite
+        self._is_done = False
         self.chunks_done = 0
-        self._prepare(resume=resume, overwrite=overwrite)
-        keep = _whole_chunks(folder) if resume else (0, 0, 0)
-        self.chunks_done = keep[0]
-        self._data = _HashedFile(folder / DATA, keep[1])
-        self._metadata = _HashedFile(folder / METADATA, keep[2])
 
     def __enter__(self) -> Self:
+        try:
+            self._prepare()
+            # Small files first: of rows that are on disk, everything is.
+            names = (METADATA, ID_OFFSETS, DATA, IDS) if self.with_ids else (METADATA, DATA)
+            self._ends = whole_chunks(self.folder, names)
+            self._files = {name: self._open(name) for name in names}
+        except OSError as error:
+            raise _storage_error(error, self._dataset_id) from error
+        self.chunks_done = len(self._ends[DATA]) - 1
         return self
 
     def __exit__(
@@ -93,45 +87,50 @@ class DatasetWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
+        if error is None or self._is_done:
             return
         self._close_quietly()
-        if isinstance(error, PrefixBenchError):
-            self._write_partial(error.to_json())
-        elif isinstance(error, OSError):
+        self._keep_whole_chunks()
+        if isinstance(error, OSError):
             storage = _storage_error(error, self._dataset_id)
-            self._write_partial(storage.to_json())
+            self._note_failure(storage.to_json())
             raise storage from error
+        if isinstance(error, PrefixBenchError):
+            self._note_failure(error.to_json())
         else:
-            self._write_partial({"code": "interrupted", "message": type(error).__name__})
+            self._note_failure({"code": "interrupted", "message": type(error).__name__})
 
     def write(self, chunk: RowChunk) -> None:
-        self._data.write(chunk.data)
-        self._metadata.write(chunk.metadata)
+        for name, file in self._files.items():
+            for piece in chunk[name]:
+                file.write(piece)
+        for name, file in self._files.items():
+            self._ends[name].append(file.size)
 
     def finish(self, manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
         """Write the report and, last of all, the complete manifest with the files' hashes."""
-        files = {DATA: self._data.close(), METADATA: self._metadata.close()}
+        files = {name: file.close() for name, file in self._files.items()}
         files[REPORT] = self._write_document(REPORT, report)
-        self._write_document(MANIFEST, {**manifest, "files": files, "status": "complete"})
+        self._write_manifest(manifest, files=files, status="complete")
 
     def finish_without_data(
         self, manifest: Mapping[str, Any], report: Mapping[str, Any], error: PrefixBenchError
     ) -> None:
         """Leave the report and a partial manifest, no rows: the target cannot be reached."""
         self._close_quietly()
-        for name in (DATA, METADATA):
+        for name in self._files:
             (self.folder / name).unlink(missing_ok=True)
         files = {REPORT: self._write_document(REPORT, report)}
-        self._write_document(
-            MANIFEST,
-            {**manifest, "files": files, "status": "partial", "error": error.to_json()},
-        )
+        self._write_manifest(manifest, files=files, status="partial", error=error.to_json())
+        self._is_done = True
 
-    def _prepare(self, *, resume: bool, overwrite: bool) -> None:
+    def _open(self, name: str) -> HashedFile:
+        return HashedFile(self.folder / name, self._ends[name][-1])
+
+    def _prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         present = {path.name for path in self.folder.iterdir()}
-        if present and not (resume or overwrite):
+        if present and not (self._resume or self._overwrite):
             raise OutputExistsError(
                 "the output folder is not empty",
                 context=ErrorContext(
@@ -139,10 +138,10 @@ class DatasetWriter:
                 ),
                 hint="choose an empty folder, or say --resume or --overwrite",
             )
-        if resume and MANIFEST in present:
+        if self._resume and MANIFEST in present:
             self._check_same_identity()
         elif present:
-            for name in (DATA, METADATA, REPORT, MANIFEST):
+            for name in (*FILES, *ID_FILES, MANIFEST):
                 (self.folder / name).unlink(missing_ok=True)
         self._write_partial(None)
 
@@ -157,54 +156,45 @@ class DatasetWriter:
                 hint="resume with the same configuration, tokenizer and corpus, or --overwrite",
             )
 
+    def _write_manifest(self, manifest: Mapping[str, Any], **more: Any) -> None:
+        self._write_document(MANIFEST, {**manifest, "identity_sha256": self._identity, **more})
+
+    def _note_failure(self, error: Mapping[str, Any]) -> None:
+        """Say in the manifest what went wrong; where even that has no room, it stays partial."""
+        with suppress(OSError):
+            self._write_partial(error)
+
     def _write_partial(self, error: Mapping[str, Any] | None) -> None:
-        partial: dict[str, Any] = {
+        known = {
             "dataset_id": self._dataset_id,
             "format_version": FORMAT_VERSION,
             "prefixbench_version": __version__,
-            "identity_sha256": self._identity,
-            "status": "partial",
         }
-        if error is not None:
-            partial["error"] = error
-        self._write_document(MANIFEST, partial)
+        failure = {} if error is None else {"error": error}
+        self._write_manifest(known, status="partial", **failure)
 
     def _write_document(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
         content = document(value)
         draft = self.folder / f".{name}.draft"
-        draft.write_bytes(content)
+        try:
+            draft.write_bytes(content)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
         draft.replace(self.folder / name)
         return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
+    def _keep_whole_chunks(self) -> None:
+        """Cut off what a resumed writer would drop; on a full disk the manifest needs the room."""
+        on_disk = {name: (self.folder / name).stat().st_size for name in self._files}
+        chunks = min(bisect_right(ends, on_disk[name]) - 1 for name, ends in self._ends.items())
+        for name, ends in self._ends.items():
+            os.truncate(self.folder / name, ends[chunks])
+
     def _close_quietly(self) -> None:
-        for file in (self._data, self._metadata):
-            try:
+        for file in self._files.values():
+            with suppress(OSError):  # a full disk refuses the last buffered bytes
                 file.close()
-            except OSError:  # a full disk refuses the last buffered bytes; the rows before stay
-                continue
-
-
-def _whole_chunks(folder: Path) -> tuple[int, int, int]:
-    """Chunks that both row files hold entirely, and the bytes they take in each."""
-    ends = [_chunk_ends(folder / name) for name in (DATA, METADATA)]
-    chunks = min(len(column) for column in ends) - 1
-    return chunks, ends[0][chunks], ends[1][chunks]
-
-
-def _chunk_ends(path: Path) -> list[int]:
-    """Byte offsets after 0, 1, 2, ... whole chunks of lines."""
-    offsets, position, lines = [0], 0, 0
-    if not path.is_file():
-        return offsets
-    with path.open("rb") as stream:
-        for line in stream:
-            if not line.endswith(b"\n"):
-                break
-            position += len(line)
-            lines += 1
-            if lines % CHUNK_ROWS == 0:
-                offsets.append(position)
-    return offsets
 
 
 def _storage_error(error: OSError, dataset_id: str) -> StorageError:

@@ -6,14 +6,14 @@ have the same columns).
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from prefixbench.exchange.lines import open_bytes
-from prefixbench.exchange.trace import ReadOptions, Trace, broken_trace
+from prefixbench.exchange import fields
+from prefixbench.exchange.fields import FieldError
+from prefixbench.exchange.lines import csv_rows
+from prefixbench.exchange.trace import ReadOptions, Trace
 from prefixbench.simulator.trace import TraceRequest
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -30,21 +30,19 @@ def read_trace(path: Path, _options: ReadOptions) -> Trace:
 
 
 def _requests(path: Path) -> Iterator[TraceRequest]:
-    with open_bytes(path) as file:
-        rows = csv.DictReader(io.TextIOWrapper(file, "utf-8-sig"))
-        first: datetime | None = None
-        for number, row in enumerate(rows, start=2):
-            try:
-                arrival = datetime.fromisoformat(row["TIMESTAMP"])
-                lengths = int(row["ContextTokens"]), int(row["GeneratedTokens"])
-            except (KeyError, ValueError, TypeError) as error:
-                raise broken_trace(
-                    f"{path.name}, line {number}: no arrival or length can be read",
-                    hint=f"CSV with the columns {', '.join(COLUMNS)}",
-                ) from error
-            first = first or arrival
-            yield TraceRequest(
-                input_len=lengths[0],
-                output_len=lengths[1],
-                arrival_ms=(arrival - first).total_seconds() * 1000,
-            )
+    first: datetime | None = None
+    for arrival, input_len, output_len in csv_rows(path, _row, fields=", ".join(COLUMNS)):
+        first = first or arrival
+        yield TraceRequest(
+            input_len=input_len,
+            output_len=output_len,
+            arrival_ms=(arrival - first).total_seconds() * 1000,
+        )
+
+
+def _row(row: Mapping[str, str]) -> tuple[datetime, int, int]:
+    try:
+        arrival = datetime.fromisoformat(row.get("TIMESTAMP", ""))
+    except ValueError as error:
+        raise FieldError("TIMESTAMP is no date with a time") from error
+    return arrival, fields.whole(row, "ContextTokens"), fields.whole(row, "GeneratedTokens")

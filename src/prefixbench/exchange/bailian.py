@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from prefixbench.exchange import fields
 from prefixbench.exchange.lines import json_rows
 from prefixbench.exchange.trace import ReadOptions, Trace
 from prefixbench.simulator.trace import BlockIds, TraceRequest, runs_of_ids
@@ -28,10 +29,10 @@ def read_trace(path: Path, options: ReadOptions) -> Trace:
         conversation = len(conversation_of) if parent is None else parent
         conversation_of[row["chat_id"]] = conversation
         return TraceRequest(
-            input_len=int(row["input_length"]),
-            output_len=row["output_length"],
-            arrival_ms=row["timestamp"] * 1000,
-            blocks=runs_of_ids(row["hash_ids"]),
+            input_len=fields.whole(row, "input_length"),
+            output_len=fields.whole(row, "output_length"),
+            arrival_ms=fields.number(row, "timestamp") * 1000,
+            blocks=runs_of_ids(fields.ids(row, "hash_ids")),
             conversation=conversation,
         )
 

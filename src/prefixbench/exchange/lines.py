@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from io import BufferedReader
 from itertools import islice
@@ -13,6 +15,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from prefixbench.exchange.fields import FieldError
 from prefixbench.exchange.trace import broken_trace
 
 T = TypeVar("T")
@@ -46,6 +49,21 @@ def json_rows(
             ) from error
 
 
+def csv_rows(path: Path, row_of: Callable[[Mapping[str, str]], T], *, fields: str) -> Iterator[T]:
+    """What each row of a table with a header stands for; empty cells are left out."""
+    with open_bytes(path) as file:
+        rows = csv.DictReader(io.TextIOWrapper(file, "utf-8-sig"), restkey="")
+        try:
+            for row in rows:
+                yield row_of({name: cell for name, cell in row.items() if name and cell})
+        except (FieldError, csv.Error, UnicodeDecodeError) as error:
+            reason = error if isinstance(error, FieldError) else "no valid CSV in UTF-8"
+            raise broken_trace(
+                f"{path.name}, line {rows.line_num}: {reason}",
+                hint=f"CSV with the columns {fields}",
+            ) from error
+
+
 def _lines(path: Path) -> Generator[bytes]:
     try:
         with open_bytes(path) as file:
@@ -71,6 +89,10 @@ def stated_block_size(path: Path) -> int | None:
 def _reason(error: Exception) -> str:
     """What is wrong, without a word of what the line says."""
     match error:
+        case FieldError():
+            return str(error)
+        case AttributeError():
+            return "the line is no object"
         case KeyError():
             return f"{error.args[0]} is missing"
         case orjson.JSONDecodeError():

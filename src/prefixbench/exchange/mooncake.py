@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import orjson
 
+from prefixbench.exchange import fields
 from prefixbench.exchange.lines import json_rows, stated_block_size
 from prefixbench.exchange.trace import ReadOptions, Trace
 from prefixbench.simulator.trace import BlockIds, TraceRequest, runs_of_ids
@@ -29,10 +30,10 @@ def read_trace(path: Path, options: ReadOptions) -> Trace:
     def request(row: dict[str, Any]) -> TraceRequest:
         session = row.get("session_id")
         return TraceRequest(
-            input_len=int(row["input_length"]),
-            output_len=row.get("output_length"),
-            arrival_ms=row.get("timestamp"),
-            blocks=runs_of_ids(row["hash_ids"]),
+            input_len=fields.whole(row, "input_length"),
+            output_len=fields.optional_whole(row, "output_length"),
+            arrival_ms=fields.optional_number(row, "timestamp"),
+            blocks=runs_of_ids(fields.ids(row, "hash_ids")),
             conversation=None if session is None else sessions[session],
         )
 

@@ -9,11 +9,13 @@ log does not say its server's template. Only block numbers leave this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prefixbench.exchange import fields
 from prefixbench.exchange.anonymous import BlockNumbers
+from prefixbench.exchange.fields import FieldError
 from prefixbench.exchange.lines import first_line, json_rows
 from prefixbench.exchange.trace import ReadOptions, Trace, broken_trace
 from prefixbench.simulator.trace import BlockIds, TraceRequest, runs_of_ids
@@ -41,8 +43,8 @@ def read_trace(path: Path, options: ReadOptions) -> Trace:
         namespace = repr((row.get("model"), row.get("cache_salt")))
         return TraceRequest(
             input_len=len(tokens),
-            output_len=_first(row, _OUTPUTS),
-            arrival_ms=_first(row, _ARRIVALS),
+            output_len=fields.optional_whole(row, _told(row, _OUTPUTS)),
+            arrival_ms=fields.optional_number(row, _told(row, _ARRIVALS)),
             blocks=runs_of_ids(numbers.of(tokens, namespace)),
         )
 
@@ -62,26 +64,33 @@ def _notes(path: Path) -> tuple[str, ...]:
 
 
 def _tokens_of(row: dict[str, Any], encode: Callable[[str], list[int]]) -> list[int]:
-    tokens = _first(row, _TOKENS)
-    if tokens is not None:
-        return list(tokens)
-    text = _first(row, _TEXTS)
+    ids_name = _told(row, _TOKENS)
+    if row.get(ids_name) is not None:
+        return list(fields.ids(row, ids_name, least=0))
+    name = _told(row, _TEXTS)
+    text = row.get(name)
     if text is None and "messages" in row:
-        text = "".join(map(_message_text, row["messages"]))
+        text = "".join(map(_message_text, fields.rows(row, "messages")))
+    if isinstance(text, list):
+        return list(fields.ids(row, name, least=0))
     if text is None:
-        raise KeyError(_FIELDS)
-    return list(text) if isinstance(text, list) else encode(text)
+        raise FieldError(f"{_FIELDS}: none of them is there")
+    if not isinstance(text, str):
+        raise FieldError(f"{name} is no text")
+    return encode(text)
 
 
-def _message_text(message: dict[str, Any]) -> str:
-    content = message["content"] or ""
+def _message_text(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
     if isinstance(content, list):
-        content = "".join(part.get("text", "") for part in content)
-    return f"{message['role']}: {content}\n"
+        parts = fields.rows(message, "content")
+        content = "".join(str(part.get("text", "")) for part in parts)
+    return f"{message.get('role', 'user')}: {content}\n"
 
 
-def _first(row: dict[str, Any], names: tuple[str, ...]) -> Any:
-    return next((row[name] for name in names if row.get(name) is not None), None)
+def _told(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    """The first name under which the row tells something; the first of all where none does."""
+    return next((name for name in names if row.get(name) is not None), names[0])
 
 
 def _encoder(spec: str | None) -> Callable[[str], list[int]]:

@@ -16,12 +16,14 @@ from typing import IO, Any
 
 import orjson
 
+from prefixbench.exchange import fields
 from prefixbench.exchange.lines import first_line, json_rows
 from prefixbench.exchange.trace import ReadOptions, Trace, broken_trace
 from prefixbench.simulator.trace import BlockIds, TraceRequest
 
 FORMAT = "prefixbench-trace/1"
 
+_COLUMNS = ("input_len", "output_len", "arrival_ms", "conversation", "runs")
 _FIELDS = "[input_len, output_len, arrival_ms, conversation, [start, length, …]]"
 _HINT = f"a file of the form {FORMAT}, as `prefixbench trace convert --to runs` writes it"
 
@@ -57,17 +59,14 @@ def read_trace(path: Path, _options: ReadOptions) -> Trace:
         raise broken_trace(f"{path.name} has no header of this form", hint=_HINT) from error
 
 
-def _request(row: list[Any]) -> TraceRequest:
-    input_len, output_len, arrival_ms, conversation, runs = row
+def _request(values: list[Any]) -> TraceRequest:
+    row = dict(zip(_COLUMNS, values, strict=True))
     return TraceRequest(
-        input_len=input_len,
-        output_len=output_len,
-        arrival_ms=arrival_ms,
-        conversation=conversation,
-        blocks=tuple(
-            range(start, start + length)
-            for start, length in zip(runs[::2], runs[1::2], strict=True)
-        ),
+        input_len=fields.whole(row, "input_len"),
+        output_len=fields.optional_whole(row, "output_len"),
+        arrival_ms=fields.optional_number(row, "arrival_ms"),
+        conversation=fields.optional_whole(row, "conversation"),
+        blocks=fields.runs(row, "runs"),
     )
 
 

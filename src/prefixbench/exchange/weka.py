@@ -7,11 +7,12 @@ share them. Times count from the conversation's beginning, a sub-agent's from it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from prefixbench.exchange import fields
 from prefixbench.exchange.lines import json_rows, stated_block_size
 from prefixbench.exchange.trace import ReadOptions, Trace
 from prefixbench.simulator.hit_definition import ALL_REQUESTS
@@ -44,7 +45,7 @@ class _Reader:
         self._next_id = 0
 
     def conversation(self, document: dict[str, Any]) -> list[TraceRequest]:
-        rows = list(self._requests(document["requests"], started_s=0))
+        rows = list(self._requests(fields.rows(document, "requests"), started_s=0))
         requests = sorted(
             (self._request(row, arrival_s) for arrival_s, row in rows),
             key=lambda request: request.arrival_ms or 0,
@@ -55,19 +56,19 @@ class _Reader:
         return requests
 
     def _requests(
-        self, rows: Iterable[dict[str, Any]], started_s: float
-    ) -> Iterator[tuple[float, dict[str, Any]]]:
+        self, rows: Iterable[Mapping[str, Any]], started_s: float
+    ) -> Iterator[tuple[float, Mapping[str, Any]]]:
         for row in rows:
-            arrival_s = started_s + row["t"]
+            arrival_s = started_s + fields.number(row, "t")
             if "requests" not in row:
                 yield arrival_s, row
             elif self._sub_agents:
-                yield from self._requests(row["requests"], arrival_s)
+                yield from self._requests(fields.rows(row, "requests"), arrival_s)
 
-    def _request(self, row: dict[str, Any], arrival_s: float) -> TraceRequest:
+    def _request(self, row: Mapping[str, Any], arrival_s: float) -> TraceRequest:
         return TraceRequest(
-            input_len=int(row["in"]),
-            output_len=row["out"],
+            input_len=fields.whole(row, "in"),
+            output_len=fields.whole(row, "out"),
             arrival_ms=arrival_s * 1000,
             blocks=tuple(
                 range(self._next_id + run.start, self._next_id + run.stop) for run in _runs(row)
@@ -76,9 +77,7 @@ class _Reader:
         )
 
 
-def _runs(row: dict[str, Any]) -> tuple[range, ...]:
+def _runs(row: Mapping[str, Any]) -> tuple[range, ...]:
     if "hash_ids" in row:
-        return runs_of_ids(row["hash_ids"])
-    numbers = row["hash_runs"]
-    pairs = zip(numbers[::2], numbers[1::2], strict=True)
-    return tuple(range(start, start + length) for start, length in pairs)
+        return runs_of_ids(fields.ids(row, "hash_ids"))
+    return fields.runs(row, "hash_runs")

@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
+
+
+class Work(NamedTuple):
+    """What steps computed, each term in its unit; the sum of several steps is one as well.
+
+    Context tokens are counted only where they have a price.
+    """
+
+    steps: float
+    prefill_tokens: float
+    context_tokens: float
+    decode_sequences: float
+
+    def plus(self, other: Work) -> Work:
+        return Work(*(own + more for own, more in zip(self, other, strict=True)))
+
+    def times(self, factor: float) -> Work:
+        return Work(*(term * factor for term in self))
+
+
+NO_WORK = Work(0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +34,7 @@ class CostModel:
     Context tokens are the KV that attention reads: all computed tokens of every scheduled request.
     With every price 0 a step takes no time and only the order of events is simulated.
 
-    >>> CostModel(step_ns=1000, prefill_token_ns=10).duration_ns(64, 64, 0)
+    >>> CostModel(step_ns=1000, prefill_token_ns=10).price_ns(Work(1, 64, 64, 0))
     1640
     """
 
@@ -24,16 +45,13 @@ class CostModel:
 
     ORDER_ONLY: ClassVar[CostModel]
 
-    def duration_ns(
-        self, prefill_tokens: int, context_tokens: int, decode_sequences: int, steps: int = 1
-    ) -> int:
-        """Time of `steps` that compute so much each; `context_tokens` is their sum."""
-        per_step = (
-            self.step_ns
-            + self.prefill_token_ns * prefill_tokens
-            + self.decode_sequence_ns * decode_sequences
+    def price_ns(self, work: Work) -> int:
+        return round(
+            self.step_ns * work.steps
+            + self.prefill_token_ns * work.prefill_tokens
+            + self.context_token_ns * work.context_tokens
+            + self.decode_sequence_ns * work.decode_sequences
         )
-        return round(per_step * steps + self.context_token_ns * context_tokens)
 
 
 CostModel.ORDER_ONLY = CostModel()

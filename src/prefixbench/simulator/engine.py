@@ -13,7 +13,7 @@ from typing import NamedTuple
 from prefixbench.core.clock import Clock, VirtualClock
 from prefixbench.core.errors import ConfigError, ErrorContext, LengthError, Stage
 from prefixbench.simulator.block_keys import Key
-from prefixbench.simulator.cost import CostModel
+from prefixbench.simulator.cost import NO_WORK, CostModel, Work
 from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.phased import PhasedScheduler
 from prefixbench.simulator.profile import EngineProfile, get_profile
@@ -57,6 +57,7 @@ class StepOutcome(NamedTuple):
     waiting: int
     duration_ns: int
     tier_hits: dict[str, dict[str, int]]
+    work: Work
     times: int = 1
 
 
@@ -145,6 +146,7 @@ class Engine:
         times = 1
         if limit > 1 and not evicted_blocks:
             times += scheduler.repeat(plan, limit - 1)
+        duration_ns, work = self._book(plan, context_tokens, times)
         return StepOutcome(
             scheduled=plan.scheduled,
             hits=plan.hits,
@@ -157,8 +159,9 @@ class Engine:
             free_blocks=None if self.options.capacity_blocks is None else scheduler.free_blocks,
             running=scheduler.running_count,
             waiting=scheduler.waiting_count,
-            duration_ns=self._book(plan, context_tokens, times),
+            duration_ns=duration_ns,
             tier_hits=plan.tier_hits,
+            work=work,
             times=times,
         )
 
@@ -225,21 +228,22 @@ class Engine:
             return 0
         return sum(plan.scheduled.values()) + sum(live.computed_len for live in plan.lives)
 
-    def _book(self, plan: StepPlan, context_tokens: int, times: int) -> int:
-        """Count `times` equal steps and move the clock; returns their duration."""
+    def _book(self, plan: StepPlan, context_tokens: int, times: int) -> tuple[int, Work]:
+        """Count `times` equal steps and move the clock; returns their duration and their work."""
         stats = self._scheduler.stats.scheduler
         decoded = plan.decoded_tokens
         prefilled = sum(plan.scheduled.values()) - decoded
-        duration_ns = round(plan.load_ns)
-        if plan.scheduled and not self._order_only:
+        duration_ns, work = round(plan.load_ns), NO_WORK
+        if plan.scheduled:
             # Each repeated step reads one more token of context for every sequence.
             context = context_tokens * times + decoded * (times * (times - 1) // 2)
-            duration_ns += self.cost.duration_ns(prefilled, context, decoded, times)
+            work = Work(times, prefilled * times, context, decoded * times)
+            duration_ns += 0 if self._order_only else self.cost.price_ns(work)
         if duration_ns and isinstance(self.clock, VirtualClock):
             self.clock.advance(duration_ns)
         stats.record_steps(prefilled, decoded, duration_ns, times)
         stats.num_preemptions += len(plan.preempted)
-        return duration_ns
+        return duration_ns, work
 
     def _refuse_what_never_fits(self, live: LiveRequest) -> None:
         """A request that could never run would wait forever, and all others behind it."""

@@ -1,8 +1,8 @@
 """A trace played against simulated engines, scheduler steps and answers included.
 
 A block's id stands for its tokens: blocks are equal where their ids and everything before them are.
-What the blocks do not cover, and every answer, is the request's own. A closed loop keeps so many
-requests on their way; a step costs no time, so the trace's arrival times play no part.
+What the blocks do not cover, and every answer, is the request's own. Either a closed loop keeps so
+many requests on their way, or, where steps take time, each is sent when the trace says.
 """
 
 from __future__ import annotations
@@ -29,6 +29,19 @@ def play_trace(
     rows = list(_arrivals(requests, block_size))
     hits = cluster.play(rows, concurrency)
     return [hits[row.request.request_id] for row in rows]
+
+
+def play_trace_in_time(requests: Sequence[TraceRequest], block_size: int, cluster: Cluster) -> None:
+    """As `play_trace`, each request sent at its moment, counted from the cluster's beginning.
+
+    Raises ValueError where a request has no arrival time.
+    """
+    if any(request.arrival_ms is None for request in requests):
+        raise ValueError("the trace does not tell when its requests came")
+    ordered = sorted(requests, key=lambda request: request.arrival_ms or 0.0)
+    first_ms = ordered[0].arrival_ms or 0.0 if ordered else 0.0
+    moments = (round(((request.arrival_ms or 0.0) - first_ms) * 1e6) for request in ordered)
+    cluster.play_in_time(zip(moments, _arrivals(ordered, block_size), strict=True))
 
 
 def _arrivals(requests: Iterable[TraceRequest], block_size: int) -> Iterator[Arrival]:

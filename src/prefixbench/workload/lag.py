@@ -164,6 +164,7 @@ class LagModel:
         self._prefix = prefix_blocks
         self._count = len(order)
         self._sending = Sending(domains, order, waited_for)
+        self._hits: dict[int, int] = {}
 
     def depths(self, lag: int = 1) -> Depths:
         """Depths when a request sees the requests at places up to its own minus `lag`."""
@@ -176,14 +177,20 @@ class LagModel:
         return depths_of(self._prefix, before)
 
     def hits(self, lag: int = 1) -> int:
-        return int(self.depths(lag).hits.sum())
+        if lag not in self._hits:
+            self._hits[lag] = int(self.depths(lag).hits.sum())
+        return self._hits[lag]
 
     def largest_lag_keeping(self, hits: int) -> int:
         """The largest lag, at most n, at which no fewer than `hits` blocks hit.
 
-        Hits never grow with the lag, so a bisection finds it.
+        Hits never grow with the lag, so doubling and then a bisection find it; most plans lose
+        hits at small lags already.
         """
-        low, high = 1, self._count
+        low, high = 1, 2
+        while high <= self._count and self.hits(high) >= hits:
+            low, high = high, 2 * high
+        high = min(high - 1, self._count)
         while low < high:
             middle = (low + high + 1) // 2
             if self.hits(middle) >= hits:

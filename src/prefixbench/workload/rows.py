@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prefixbench.core.records import PrefixGroupPlan, RequestOutcome, RequestPlan
+from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lengths import request_id
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.targets import target_blocks
@@ -17,35 +18,30 @@ _CHUNK = 4096
 def request_plans(plan: Plan, start: int = 0, stop: int | None = None) -> Iterator[RequestPlan]:
     """Planned requests at places [start, stop) of the sending order."""
     names = plan.workload.group_ids
-    stop = plan.workload.request_count if stop is None else stop
-    for first in range(start, stop, _CHUNK):
-        rows = plan.order[first : min(first + _CHUNK, stop)]
-        columns = (
-            rows,
-            plan.workload.group[rows],
-            plan.workload.input_len[rows],
-            plan.workload.output_len[rows],
-            plan.prefix_len[rows],
-            plan.divergence_len[rows],
-            plan.routes.dp_rank[rows],
-            plan.routes.instance[rows],
+    columns = (
+        plan.workload.group,
+        plan.workload.input_len,
+        plan.workload.output_len,
+        plan.prefix_len,
+        plan.divergence_len,
+        plan.routes.dp_rank,
+        plan.routes.instance,
+    )
+    for place, (row, group, length, output, prefix, divergence, dp, instance) in enumerate(
+        _sent(plan, columns, start, stop), start
+    ):
+        yield RequestPlan(
+            request_id=request_id(row),
+            prefix_group_id=names[group],
+            input_len=length,
+            output_len=output,
+            planned_prefix_len=prefix,
+            divergence_len=divergence,
+            suffix_len=length - prefix - divergence,
+            order_index=place,
+            planned_dp_id=dp,
+            planned_instance_id=instance,
         )
-        values = zip(*(column.tolist() for column in columns), strict=True)
-        for place, (row, group, length, output, prefix, divergence, dp, instance) in enumerate(
-            values, start=first
-        ):
-            yield RequestPlan(
-                request_id=request_id(row),
-                prefix_group_id=names[group],
-                input_len=length,
-                output_len=output,
-                planned_prefix_len=prefix,
-                divergence_len=divergence,
-                suffix_len=length - prefix - divergence,
-                order_index=place,
-                planned_dp_id=dp,
-                planned_instance_id=instance,
-            )
 
 
 def request_outcomes(
@@ -54,29 +50,33 @@ def request_outcomes(
     """What the requests at places [start, stop) find, in tokens; the headline run."""
     granularity, head = plan.geometry.granularity, plan.geometry.head_blocks
     depths, names = plan.depths, plan.workload.group_ids
+    columns = (
+        plan.workload.group,
+        plan.workload.input_len,
+        depths.before,
+        depths.hits,
+        depths.after,
+    )
+    for row, group, length, before, hits, after in _sent(plan, columns, start, stop):
+        yield RequestOutcome(
+            request_id=request_id(row),
+            prefix_group_id=names[group],
+            input_len=length,
+            cached_watermark_before=before * granularity,
+            expected_hit_len=hits * granularity,
+            cached_watermark_after=after * granularity,
+            expected_head_hit_len=min(hits, head) * granularity,
+        )
+
+
+def _sent(
+    plan: Plan, columns: Sequence[IntArray], start: int, stop: int | None
+) -> Iterator[tuple[int, ...]]:
+    """The row and its value in each column, for the places [start, stop) of the sending order."""
     stop = plan.workload.request_count if stop is None else stop
     for first in range(start, stop, _CHUNK):
         rows = plan.order[first : min(first + _CHUNK, stop)]
-        columns = (
-            rows,
-            plan.workload.group[rows],
-            plan.workload.input_len[rows],
-            depths.before[rows],
-            depths.hits[rows],
-            depths.after[rows],
-        )
-        for row, group, length, before, hits, after in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            yield RequestOutcome(
-                request_id=request_id(row),
-                prefix_group_id=names[group],
-                input_len=length,
-                cached_watermark_before=before * granularity,
-                expected_hit_len=hits * granularity,
-                cached_watermark_after=after * granularity,
-                expected_head_hit_len=min(hits, head) * granularity,
-            )
+        yield from zip(rows.tolist(), *(column[rows].tolist() for column in columns), strict=True)
 
 
 def group_plans(plan: Plan) -> dict[str, PrefixGroupPlan]:
