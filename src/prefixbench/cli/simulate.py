@@ -75,7 +75,11 @@ LIST = "list"
 @click.option(
     "--check", is_flag=True, help="With --replay: exit 1 on the first difference from the record."
 )
-@click.option("--profile", help="Engine whose rules hold; `list` prints the table.")
+@click.option(
+    "--profile",
+    help="Engine whose rules hold; `list` prints the table. A model that drafts or has windows:"
+    " `NAME+eagle`, `NAME+window1024`.",
+)
 @click.option(
     "--capacity-blocks", type=click.IntRange(1), help="Blocks of each cache; unlimited by default."
 )

@@ -14,6 +14,7 @@ from prefixbench.core.clock import Clock, VirtualClock
 from prefixbench.core.errors import ConfigError, ErrorContext, LengthError, Stage
 from prefixbench.simulator.block_keys import Key
 from prefixbench.simulator.cost import NO_WORK, CostModel, Work
+from prefixbench.simulator.grouped import GroupedScheduler
 from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.phased import PhasedScheduler
 from prefixbench.simulator.profile import EngineProfile, get_profile
@@ -251,10 +252,10 @@ class Engine:
             raise _length_error(live, "a request has at least one prompt and one output token")
         options = self.options
         # A tree engine admits only what leaves a page free beside whole pages for the prompt.
-        longest = live.final_len
+        longest = live.final_len + self.profile.draft_tokens
         longest += 2 * options.block_size if self.profile.cache is CacheKind.TREE else -1
         capacity = options.capacity_blocks
-        if capacity is not None and longest > capacity * options.block_size:
+        if capacity is not None and self._scheduler.blocks_for(longest) > capacity:
             raise _length_error(live, f"{longest} tokens do not fit into {capacity} blocks")
         if not options.chunked_prefill and longest > options.max_num_batched_tokens:
             raise _length_error(live, f"{longest} tokens do not fit into one step, unchunked")
@@ -267,10 +268,18 @@ def _make_scheduler(profile: EngineProfile, options: SchedulerOptions, clock: Cl
             context=ErrorContext(stage=Stage.SIMULATE, field="engine_profile"),
             hint="`simulate --profile list` shows the profiles and their rules",
         )
+    if profile.groups and (options.stores or profile.draft_tokens):
+        raise ConfigError(
+            "several KV groups are not simulated together with draft tokens or lower tiers",
+            context=ErrorContext(stage=Stage.SIMULATE, field="engine_profile"),
+            hint="leave one of them out of the profile's name",
+        )
     make: type[TreeScheduler] | type[MixedScheduler] | type[PhasedScheduler]
     policies: tuple[Policy, ...]
     if profile.cache is CacheKind.TREE:
         make, policies = TreeScheduler, (Policy.FCFS, Policy.LPM, Policy.DFS_WEIGHT)
+    elif profile.groups:
+        make, policies = GroupedScheduler, (Policy.FCFS, Policy.PRIORITY)
     elif profile.mixed_steps:
         make, policies = MixedScheduler, (Policy.FCFS, Policy.PRIORITY)
     else:

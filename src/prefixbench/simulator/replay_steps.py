@@ -1,18 +1,22 @@
 """Replay of `prefixbench-replay/1`: requests for a paged engine, and the steps that come out.
 
 Tokens are numbers: segment `["s", seed, length, start]` stands for `seed * 1000000 + start` and so
-on; token k that request number j generates is `2000000000 + j * 100000 + k`.
+on; token k that request number j generates is `2000000000 + j * 100000 + k`. Beside the engine's
+own settings a file may give `draft_tokens` (speculative decoding) and `groups` of KV, each with its
+`window` and `block_size` or without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Protocol
 
 from prefixbench.simulator.engine import Engine, StepOutcome
+from prefixbench.simulator.profile import get_profile
 from prefixbench.simulator.request import EngineRequest
+from prefixbench.simulator.rules import KVGroup
 from prefixbench.simulator.tokens import TokenRuns
 
 STEPS_FORMAT = "prefixbench-replay/1"
@@ -65,8 +69,13 @@ def _engine_of(trace: Mapping[str, Any]) -> Engine:
     config = dict(trace["config"])
     config.pop("max_model_len", None)  # no request of a trace reaches it
     version = ".".join(trace["engine_version"].split(".")[:2])
+    profile = replace(
+        get_profile(f"{trace['engine']}-{version}"),
+        draft_tokens=config.pop("draft_tokens", 0),
+        groups=tuple(KVGroup(**row) for row in config.pop("groups", ())),
+    )
     return Engine(
-        f"{trace['engine']}-{version}",
+        profile,
         capacity_blocks=config.pop("usable_blocks"),
         chunked_prefill=config.pop("enable_chunked_prefill", True),
         prefix_caching=config.pop("enable_prefix_caching", True),

@@ -19,7 +19,7 @@ from __future__ import annotations
 from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.request import LiveRequest
 from prefixbench.simulator.rules import PublishPoint, SelfPreemption
-from prefixbench.simulator.stepping import StepPlan
+from prefixbench.simulator.stepping import Found, StepPlan
 from prefixbench.simulator.waiting import Policy
 
 
@@ -119,6 +119,13 @@ class MixedScheduler(PagedScheduler):
     def _may_admit(self) -> bool:
         return bool(self.waiting and self._budget and len(self.running) < self.options.max_num_seqs)
 
+    def _may_start(self, live: LiveRequest, found: Found, end: int) -> bool:
+        """Whether the first `end` tokens fit and, if the profile asks for it, the whole prompt."""
+        reserved = end + self._draft_len
+        if self._profile.reserve_whole_prompt:
+            reserved = max(reserved, live.known_len)
+        return self._has_room(found, reserved)
+
     def _admit(self, live: LiveRequest, plan: StepPlan) -> bool:
         """Start (or restart) the first waiting request if a part of it fits into this step."""
         found = self._look_up(live)
@@ -127,8 +134,7 @@ class MixedScheduler(PagedScheduler):
         if tokens > self._budget and not self.options.chunked_prefill:
             return False
         tokens = min(tokens, self._budget)
-        reserved = live.known_len if self._profile.reserve_whole_prompt else start + tokens
-        if not self._has_room(found, reserved):
+        if not self._may_start(live, found, start + tokens):
             return False
         self.waiting.remove_first()
         self.running.append(live)
