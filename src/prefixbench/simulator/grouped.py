@@ -80,7 +80,7 @@ class GroupedScheduler(MixedScheduler):
 
     def _may_start(self, live: LiveRequest, found: Found, end: int) -> bool:
         free = self.pool.free_blocks - self.pool.idle_count(found.blocks)
-        if self._missing(found, end + self._draft_len, self._all_blocks) > free:
+        if self._missing(found, end + self.rules.draft_tokens, self._all_blocks) > free:
             return False
         whole = self._missing(found, live.known_len, self._most_blocks)
         return whole <= free or not self._profile.reserve_whole_prompt
@@ -114,7 +114,7 @@ class GroupedScheduler(MixedScheduler):
         table = self._tables[live]
         self._give_up_unneeded(live, table)
         missing = [
-            max(self._all_blocks(group, end + self._draft_len) - len(row), 0)
+            max(self._all_blocks(group, end + self.rules.draft_tokens) - len(row), 0)
             for group, row in enumerate(table.rows)
         ]
         if sum(missing) > self.pool.free_blocks:
@@ -136,7 +136,7 @@ class GroupedScheduler(MixedScheduler):
 
     def _publish(self, live: LiveRequest, end: int) -> None:
         """Name what can help later requests; nothing is settled, as windows move every step."""
-        if not self._caches:
+        if not self.rules.caches:
             return
         table, layout = self._tables[live], self._layout
         length = layout.nameable_len(end)

@@ -13,19 +13,15 @@ from itertools import chain
 from prefixbench.simulator.block_keys import BlockKeys, Key
 from prefixbench.simulator.block_pool import Block, BlockPool
 from prefixbench.simulator.request import EngineRequest, LiveRequest
-from prefixbench.simulator.rules import (
-    Counting,
-    Duplicates,
-    EngineProfile,
-    KeylessFreed,
-    LastToken,
-    Lookahead,
-    PartialBlock,
-    PublishPoint,
-    Readmission,
-    Role,
-)
+from prefixbench.simulator.rules import Duplicates, EngineProfile, Lookahead
 from prefixbench.simulator.stats import EngineStats, PrefixCacheStats
+from prefixbench.simulator.step_rules import (
+    blocks_of,
+    leaves_room,
+    paged_rules,
+    settled_len,
+    start_len,
+)
 from prefixbench.simulator.stepping import (
     CacheContents,
     Found,
@@ -45,6 +41,7 @@ class PagedScheduler(ABC):
         self, profile: EngineProfile, options: SchedulerOptions, now_ns: Callable[[], int]
     ) -> None:
         self.options = options
+        self.rules = paged_rules(profile, options)
         self._tiers: TierStack | None = None
         if options.stores and options.prefix_caching:
             self._tiers = TierStack(options.stores, self._keys_of, now_ns)
@@ -54,7 +51,7 @@ class PagedScheduler(ABC):
         )
         self.pool = BlockPool(
             options.capacity_blocks,
-            keyless_to_front=profile.keyless_freed is not KeylessFreed.BACK,
+            keyless_to_front=self.rules.keyless_to_front,
             latest_copy_wins=profile.duplicates is Duplicates.LAST_WRITER,
             remembers_lost_keys=bool(self._tiers and self._tiers.takes_what_the_device_loses),
         )
@@ -63,18 +60,8 @@ class PagedScheduler(ABC):
         self._profile = profile
         self._block_size = options.block_size
         self._keys = BlockKeys(options.block_size)
-        self._caches = options.prefix_caching
-        self._counts_look_ups = profile.counting is Counting.LOOK_UP
-        self._publishes_at_schedule = profile.publish is PublishPoint.SCHEDULE
-        # Tokens that the last block of a request holds without taking room.
-        self._roomless = (
-            options.block_size - 1 if profile.partial_block is PartialBlock.NO_ROOM else 0
-        )
-        # Tokens of a prompt that never hit.
-        self._kept_back = 1 if profile.last_token is LastToken.COMPUTED else 0
-        # Slots for draft tokens, and what drafting does to a match.
-        self._draft_len = profile.draft_tokens
-        speculates = self._draft_len > 0
+        # What drafting does to a match.
+        speculates = self.rules.draft_tokens > 0
         self._drops_last_block = speculates and profile.lookahead is Lookahead.DROP_BLOCK
         self._looks_ahead = speculates and profile.lookahead is Lookahead.NEXT_TOKEN_KEY
 
@@ -153,7 +140,7 @@ class PagedScheduler(ABC):
         A step in which requests only decoded repeats until one of them needs a block, fills one or
         finishes: what kept others waiting has not changed.
         """
-        if not plan.changes_nothing or (self._counts_look_ups and self.waiting):
+        if not plan.changes_nothing or (self.rules.counts_look_ups and self.waiting):
             return 0
         for live in plan.lives:
             limit = min(limit, live.settled_len - live.computed_len)
@@ -190,16 +177,17 @@ class PagedScheduler(ABC):
 
     def _room(self, live: LiveRequest) -> int:
         """Tokens that a request's blocks hold."""
-        return (len(live.blocks) + live.keyless_blocks) * self._block_size + self._roomless
+        return (len(live.blocks) + live.keyless_blocks) * self._block_size + self.rules.roomless
 
     # Looking up.
 
     def _look_up(self, live: LiveRequest) -> Found:
         """Blocks that hold the request's leading tokens, as far as the profile lets them hit."""
-        if not self._caches:
+        rules = self.rules
+        if not rules.caches:
             return Found([], 0)
-        found = self._find(live, live.known_len - self._kept_back)
-        if self._counts_look_ups:
+        found = self._find(live, live.known_len - rules.kept_back)
+        if rules.counts_look_ups:
             self._count_look_up(live, found.hit_len)
         return found
 
@@ -245,13 +233,9 @@ class PagedScheduler(ABC):
 
     def _counts_as_resumed(self, live: LiveRequest) -> bool | None:
         """How a look-up is counted; None: not at all."""
-        resumed = live.admissions > 0
-        match self._profile.readmission:
-            case Readmission.NOT_COUNTED if resumed:
-                return None
-            case Readmission.COUNTED:
-                return False
-        return resumed
+        if not live.admissions or self.rules.resumed_count_as_first:
+            return False
+        return True if self.rules.counts_resumed else None
 
     def _count_look_up(self, live: LiveRequest, hit: int) -> None:
         resumed = self._counts_as_resumed(live)
@@ -259,9 +243,10 @@ class PagedScheduler(ABC):
             self.stats.count_look_up(live.known_len, hit, resumed=resumed)
 
     def _record_admission(self, live: LiveRequest, hit: int, plan: StepPlan) -> None:
-        if self._caches and not self._counts_look_ups:
+        rules = self.rules
+        if rules.caches and not rules.counts_look_ups:
             self._count_look_up(live, hit)
-        if self._caches and not live.admissions:
+        if rules.caches and not live.admissions:
             self.stats.prefix_cache.record_query(live.known_len, hit // self._block_size)
         hits = plan.resume_hits if live.admissions else plan.hits
         hits[live.request_id] = hit
@@ -271,12 +256,14 @@ class PagedScheduler(ABC):
 
     def blocks_for(self, length: int) -> int:
         """Blocks that `length` tokens take."""
-        return (length + self._block_size - 1 - self._roomless) // self._block_size
+        return blocks_of(self.rules, length)
 
     def _has_room(self, found: Found, length: int) -> bool:
-        """Whether `length` tokens fit; found blocks that nobody holds leave the free ones too."""
-        whole, free, blocks = self.blocks_for(length), self.pool.free_blocks, found.blocks
-        return whole <= free or whole - len(blocks) + self.pool.idle_count(blocks) <= free
+        """Whether `length` tokens fit; what fits without any hit is not asked twice."""
+        needed, free, blocks = self.blocks_for(length), self.pool.free_blocks, found.blocks
+        return needed <= free or leaves_room(
+            needed, len(blocks), self.pool.idle_count(blocks), free
+        )
 
     def _len_at_start(self, live: LiveRequest, found: Found) -> int:
         """Tokens that need not be computed when the request starts with these found blocks."""
@@ -284,10 +271,7 @@ class PagedScheduler(ABC):
         return self._tiers.reach(live, start) if self._tiers else start
 
     def _len_on_device(self, live: LiveRequest, found: Found) -> int:
-        if self._profile.role is Role.DECODE and not live.admissions:
-            return live.known_len - 1
-        # Where all tokens may hit, the last one is computed again, into the block that holds it.
-        return min(found.hit_len, live.known_len - 1)
+        return start_len(self.rules, live.known_len, found.hit_len, live.admissions)
 
     def _start(self, live: LiveRequest, found: Found, start: int, plan: StepPlan) -> None:
         """Hold the found blocks for a request that computes from `start` on; record it."""
@@ -316,7 +300,8 @@ class PagedScheduler(ABC):
 
         False, and nothing done, when the pool has not enough of them.
         """
-        missing = self.blocks_for(end + self._draft_len) - len(live.blocks) - live.keyless_blocks
+        held = len(live.blocks) + live.keyless_blocks
+        missing = self.blocks_for(end + self.rules.draft_tokens) - held
         if missing > 0:
             if missing > self.pool.free_blocks:
                 return False
@@ -324,7 +309,7 @@ class PagedScheduler(ABC):
             live.keyless_blocks += missing
             if self.pool.lost_keys:
                 self._hand_down_lost_keys()
-        if self._publishes_at_schedule:
+        if self.rules.publishes_at_schedule:
             self._publish(live, end)
         self._settle(live)
         return True
@@ -336,11 +321,7 @@ class PagedScheduler(ABC):
         self.pool.lost_keys.clear()
 
     def _settle(self, live: LiveRequest) -> None:
-        size = self._block_size
-        published = len(live.blocks)
-        room = (published + live.keyless_blocks) * size + self._roomless - self._draft_len
-        next_full = (published + 1) * size - 1
-        live.settled_len = min(room, next_full) if self._caches else room
+        live.settled_len = settled_len(self.rules, len(live.blocks), live.keyless_blocks)
 
     def _publish(self, live: LiveRequest, end: int) -> None:
         """Make the full blocks within the first `end` tokens findable, as far as they have names.
@@ -350,7 +331,7 @@ class PagedScheduler(ABC):
         if self._looks_ahead:
             end = min(end, live.known_len - 1)
         first, full = len(live.blocks), end // self._block_size
-        if full > first and self._caches:
+        if full > first and self.rules.caches:
             live.blocks += self.pool.publish(self._keys_of(live)[first:full])
             live.keyless_blocks -= full - first
 

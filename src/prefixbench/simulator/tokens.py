@@ -61,3 +61,9 @@ def drop_first(tokens: Sequence[int]) -> Sequence[int]:
     """
     runs = runs_of(tokens)
     return tokens[1:] if runs is None else TokenRuns((runs[0][1:], *runs[1:]))
+
+
+def all_runs_of(tokens: Sequence[int]) -> Iterable[range]:
+    """Runs of any sequence; those of a mere list may continue each other."""
+    runs = runs_of(tokens)
+    return (range(token, token + 1) for token in tokens) if runs is None else runs
