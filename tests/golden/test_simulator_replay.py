@@ -13,12 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from loop_paths import BOTH, NUMBA, take_loops
 from prefixbench.core.errors import ConfigError
+from prefixbench.simulator import play
+from prefixbench.simulator.play_path import PlayPath
 from prefixbench.simulator.replay import replay_file
 from shared_folder import shared_folder
 
 DATA = Path(__file__).parent / "data"
 OWN = sorted(DATA.glob("*/*.json"))
+OWN_STEPS = sorted(DATA.glob("vllm-*/*.json"))
 WHOLE_SET = sorted((shared_folder() / "goldens").glob("*/*.json"))
 
 
@@ -27,15 +31,35 @@ def test_a_recorded_trace_is_replayed_exactly(path: Path) -> None:
     assert replay_file(path).difference is None
 
 
+@pytest.mark.parametrize("loops", BOTH)
+def test_the_compiled_path_replays_the_own_share_exactly(
+    loops: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_loops(loops, monkeypatch)
+    monkeypatch.setattr(play, "WORTH_LOADING", 0)
+    replays = {path.name: replay_file(path) for path in OWN_STEPS}
+    assert {name: str(row.difference) for name, row in replays.items() if row.difference} == {}
+    readable = {name for name, row in replays.items() if row.path is PlayPath.PURE}
+    assert {name[0] for name in readable} == {"k", "l"}, "drafts and windows alone are not compiled"
+
+
 def test_the_own_share_covers_every_family() -> None:
     families = {path.stem.split("-")[0] for path in OWN}
-    assert families == {"a", "b", "c", "d", "e", "f", "g", "h", "i", "r"}
+    assert families == set("abcdefghi") | set("kl") | {"r"}
 
 
 @pytest.mark.skipif(not WHOLE_SET, reason="the whole set of recorded traces is not here")
 def test_the_whole_recorded_set_is_replayed_exactly() -> None:
     differences = {path.name: replay_file(path).difference for path in WHOLE_SET}
     assert {name: str(found) for name, found in differences.items() if found} == {}
+
+
+@pytest.mark.skipif(not WHOLE_SET, reason="the whole set of recorded traces is not here")
+def test_the_compiled_path_replays_the_whole_set_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_loops(NUMBA, monkeypatch)
+    steps = [path for path in WHOLE_SET if path.parent.name.startswith("vllm")]
+    replays = {path.name: replay_file(path, path=PlayPath.COMPILED) for path in steps}
+    assert {name: str(row.difference) for name, row in replays.items() if row.difference} == {}
 
 
 def trace_of(name: str) -> dict:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loop_paths import BOTH, take_loops
 from prefixbench.simulator import compiled
 from prefixbench.simulator.compiled import (
     ChainColumns,
@@ -33,16 +32,9 @@ REQUESTS = st.lists(
 )
 
 
-@pytest.fixture(autouse=True, params=["plain", "numba"])
+@pytest.fixture(autouse=True, params=BOTH)
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "plain":
-        monkeypatch.setattr(compiled, "_compiled", _as_it_is)
-    else:
-        pytest.importorskip("numba", reason="numba is not installed")
-
-
-def _as_it_is(loop: Callable[..., Any]) -> Callable[..., Any]:
-    return loop
+    take_loops(request.param, monkeypatch)
 
 
 def curve_of(requests: list[ChainRequest]) -> CapacityCurve:

@@ -13,6 +13,7 @@ from prefixbench.cli.trace_source import read_source, trace_source_options
 from prefixbench.cli.verb import Verb
 from prefixbench.core.errors import Stage
 from prefixbench.simulator.hit_definition import HitDefinition
+from prefixbench.simulator.play_path import PlayPath
 from prefixbench.simulator.routing import ROUTERS
 from prefixbench.simulator.trace_cache import Policy
 
@@ -75,7 +76,18 @@ LIST = "list"
 @click.option(
     "--check", is_flag=True, help="With --replay: exit 1 on the first difference from the record."
 )
-@click.option("--profile", help="Engine whose rules hold; `list` prints the table.")
+@click.option(
+    "--engine-path",
+    type=click.Choice([path.value for path in PlayPath]),
+    default=PlayPath.AUTO.value,
+    show_default=True,
+    help="How an engine takes its steps: readable, compiled (extra fast), or what is sooner.",
+)
+@click.option(
+    "--profile",
+    help="Engine whose rules hold; `list` prints the table. A model that drafts or has windows:"
+    " `NAME+eagle`, `NAME+window1024`.",
+)
 @click.option(
     "--capacity-blocks", type=click.IntRange(1), help="Blocks of each cache; unlimited by default."
 )
@@ -106,6 +118,7 @@ def command(
     story: Path | None,
     replay: Path | None,
     check: bool,
+    engine_path: str,
     profile: str | None,
     routing: str,
     dp_size: int | None,
@@ -128,7 +141,7 @@ def command(
     if dp_size is not None and routing == PLANNED:
         raise click.UsageError("--dp-size goes with --routing; the plan has ranks of its own")
     if replay is not None:
-        return _replay(output, replay, check=check)
+        return _replay(output, replay, check=check, path=PlayPath(engine_path))
     if story is not None:
         chosen = {name: settings[name] for name in ("capacity_blocks", "block_size", "cost")}
         return _tell(output, story, profile=profile, **chosen)
@@ -214,11 +227,12 @@ def _show_profiles(output: Output) -> int:
     return 0
 
 
-def _replay(output: Output, file: Path, *, check: bool) -> int:
+def _replay(output: Output, file: Path, *, check: bool, path: PlayPath) -> int:
     from prefixbench.simulator.replay import replay_file
 
-    replay = replay_file(file, check=check)
-    output.show(replay.trace, lambda console: console.print(_replay_line(file, replay)))
+    replay = replay_file(file, check=check, path=path)
+    document = replay.trace | {"engine_path": replay.path.value}
+    output.show(document, lambda console: console.print(_replay_line(file, replay)))
     if replay.difference is None:
         return 0
     output.say(f"first difference: {replay.difference}")

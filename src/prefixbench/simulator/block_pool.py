@@ -26,6 +26,8 @@ from prefixbench.simulator.block_keys import Key
 
 #: A key, or a negative number: a further block of a key, or (in the queue only) one without key.
 Block = int
+#: A block without a key, where blocks stand in a row.
+KEYLESS: Block = 0
 
 
 class BlockPool:
@@ -193,11 +195,8 @@ class BlockPool:
 
     def release(self, blocks: Sequence[Block], keyless_blocks: int) -> None:
         """Give up one reference on each block that has a name, and blocks without a key."""
+        self._release_keyless(keyless_blocks)
         queue, sharers = self._queue, self._sharers
-        if self._keyless_to_front:
-            self._blank_count += keyless_blocks
-        else:
-            queue.update(dict.fromkeys(islice(self._own_names, keyless_blocks)))
         for block in reversed(blocks):
             if block not in sharers:
                 queue[block] = None
@@ -205,6 +204,20 @@ class BlockPool:
                 del sharers[block]
             else:
                 sharers[block] -= 1
+
+    def release_row(self, row: Sequence[Block | None]) -> None:
+        """As `release`, last to first, where blocks without a key stand among the others."""
+        for block in reversed(row):
+            if block == KEYLESS:
+                self._release_keyless(1)
+            elif block is not None:
+                self.release((block,), 0)
+
+    def _release_keyless(self, count: int) -> None:
+        if self._keyless_to_front:
+            self._blank_count += count
+        else:
+            self._queue.update(dict.fromkeys(islice(self._own_names, count)))
 
     def forget_all(self) -> bool:
         """Drop every key (vLLM's reset_prefix_cache); refused while a block is held."""

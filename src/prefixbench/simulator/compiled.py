@@ -1,8 +1,8 @@
-"""The chains of `stack_distance` on columns of integers, compiled where numba is installed.
+"""Loops over arrays of integers, compiled where numba is installed, and the chains as such loops.
 
-The one file of the simulator that may use numpy and numba; neither is imported unless
-`is_worth_compiling` says so, and the results are those of `stack_distance` to the last block. The
-loops below are plain Python, so that they can be tested as such.
+The one file of the simulator that may use numpy and numba; neither is imported unless asked for.
+Every loop is plain Python, so that it can be tested as such, and gives what a readable model gives:
+the chains below what `stack_distance` does, those of `compiled_play` what `engine` does.
 
 A request is a row: its group, the blocks it shares with the group's chain, the blocks of its own.
 Each row with shared blocks puts one run on its group's stack, so a run is named by its row: its
@@ -11,9 +11,12 @@ depth and its toucher are known, and one column says which run lies below it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from hashlib import sha256
 from importlib.util import find_spec
+from inspect import getsource, isfunction
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,8 +30,45 @@ _NO_RUN = -1
 _FAR = 1 << 62
 
 
+def can_compile() -> bool:
+    return find_spec("numba") is not None
+
+
 def is_worth_compiling(requests: int) -> bool:
-    return requests >= WORTH_COMPILING and find_spec("numba") is not None
+    return requests >= WORTH_COMPILING and can_compile()
+
+
+def integers(values: Sequence[int], *, short: bool = False) -> Any:
+    """An array of 64-bit integers, or of 32-bit ones."""
+    import numpy as np
+
+    return np.array(values, np.int32 if short else np.int64)
+
+
+def zeros(count: int, *, short: bool = False) -> Any:
+    import numpy as np
+
+    return np.zeros(count, np.int32 if short else np.int64)
+
+
+def rows(count: int, fields: Sequence[str], **columns: Sequence[int]) -> Any:
+    """Rows of named 64-bit integers, zero where no column is given; `rows[3].field` reads one."""
+    import numpy as np
+
+    table = np.zeros(count, [(field, np.int64) for field in fields]).view(np.recarray)
+    for field, values in columns.items():
+        table[field] = values
+    return table
+
+
+def rings(places: int, *, joined: int = 0) -> Any:
+    """Links (before, after) of places in rings: the first `joined` in one, the others alone."""
+    import numpy as np
+
+    links = np.repeat(np.arange(places, dtype=np.int32), 2).reshape(places, 2)
+    ring = links[:joined, 0].copy()
+    links[:joined, 0], links[:joined, 1] = np.roll(ring, 1), np.roll(ring, -1)
+    return links
 
 
 def lacks_compiler(requests: int) -> bool:
@@ -105,9 +145,42 @@ def _no_runs(columns: ChainColumns) -> tuple[Any, Any]:
 
 @cache
 def _compiled(loop: Any) -> Any:
+    return _jit(loop)
+
+
+@cache
+def compiled_entry(entry: Callable[..., Any], modules: tuple[ModuleType, ...]) -> Any:
+    """A function compiled together with those of these modules, each after what it calls.
+
+    What numba keeps on disk is named by all their sources: it looks at one file alone, and a rule
+    may have changed in another.
+    """
     from numba import njit
 
-    return njit(cache=True)(loop)
+    digest = sha256("".join(map(getsource, modules)).encode()).hexdigest()[:16]
+    namespace: dict[str, Any] = {}
+    for module in modules:
+        namespace |= vars(module)
+    for name, function in list(namespace.items()):
+        if isfunction(function) and function is not entry and _is_of(function, modules):
+            namespace[name] = njit(FunctionType(function.__code__, namespace, name))
+    whole = FunctionType(entry.__code__, namespace)
+    whole.__qualname__ = f"{entry.__name__}-{digest}"
+    return _jit(whole)
+
+
+def _is_of(function: FunctionType, modules: tuple[ModuleType, ...]) -> bool:
+    return function.__module__ in {module.__name__ for module in modules}
+
+
+def _jit(loop: Any) -> Any:
+    """Compiled at its first call, and kept on disk where there is a place to write to."""
+    from numba import njit
+
+    try:
+        return njit(cache=True)(loop)
+    except RuntimeError:  # no directory beside the file or of the user is writable
+        return njit(loop)
 
 
 def _find_depths(

@@ -27,6 +27,17 @@ class Work(NamedTuple):
 NO_WORK = Work(0, 0, 0, 0)
 
 
+def work_of_steps(prefilled: int, decoded: int, context_tokens: int, times: int) -> Work:
+    """The work of equal steps; tokens, sequences and context are those of the first.
+
+    Each repeated step reads one more token of context for every sequence.
+    """
+    if not prefilled and not decoded:
+        return NO_WORK
+    context = context_tokens * times + decoded * (times * (times - 1) // 2)
+    return Work(times, prefilled * times, context, decoded * times)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel:
     """Step time = overhead + prefill tokens + context tokens + decoding sequences, each at a price.

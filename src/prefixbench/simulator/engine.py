@@ -13,7 +13,8 @@ from typing import NamedTuple
 from prefixbench.core.clock import Clock, VirtualClock
 from prefixbench.core.errors import ConfigError, ErrorContext, LengthError, Stage
 from prefixbench.simulator.block_keys import Key
-from prefixbench.simulator.cost import NO_WORK, CostModel, Work
+from prefixbench.simulator.cost import CostModel, Work, work_of_steps
+from prefixbench.simulator.grouped import GroupedScheduler
 from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.phased import PhasedScheduler
 from prefixbench.simulator.profile import EngineProfile, get_profile
@@ -112,6 +113,11 @@ class Engine:
     def has_work(self) -> bool:
         return bool(self._live)
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether no request was ever submitted."""
+        return not self._submitted
+
     def submit(self, request: EngineRequest) -> None:
         """Queue a request; the order of submission is the order of arrival.
 
@@ -119,13 +125,20 @@ class Engine:
         """
         if request.request_id in self._live:
             raise ValueError(f"request {request.request_id} is not finished yet")
-        if self.profile.role is Role.PREFILL:
-            request = replace(request, output=request.output[:1])
-        live = LiveRequest(request, self._submitted)
-        self._refuse_what_never_fits(live)
+        live = LiveRequest(self.accept(request), self._submitted)
         self._submitted += 1
         self._live[request.request_id] = live
         self._scheduler.submit(live)
+
+    def accept(self, request: EngineRequest) -> EngineRequest:
+        """A request as this engine serves it: a prefill engine ends with the first token.
+
+        Raises LengthError for one that could never run.
+        """
+        if self.profile.role is Role.PREFILL:
+            request = replace(request, output=request.output[:1])
+        self._refuse_what_never_fits(request)
+        return request
 
     def step(self, limit: int = 1) -> StepOutcome:
         """Schedule, compute and complete one step; a virtual clock moves by its duration.
@@ -233,31 +246,29 @@ class Engine:
         stats = self._scheduler.stats.scheduler
         decoded = plan.decoded_tokens
         prefilled = sum(plan.scheduled.values()) - decoded
-        duration_ns, work = round(plan.load_ns), NO_WORK
-        if plan.scheduled:
-            # Each repeated step reads one more token of context for every sequence.
-            context = context_tokens * times + decoded * (times * (times - 1) // 2)
-            work = Work(times, prefilled * times, context, decoded * times)
-            duration_ns += 0 if self._order_only else self.cost.price_ns(work)
+        work = work_of_steps(prefilled, decoded, context_tokens, times)
+        duration_ns = round(plan.load_ns)
+        if not self._order_only:
+            duration_ns += self.cost.price_ns(work)
         if duration_ns and isinstance(self.clock, VirtualClock):
             self.clock.advance(duration_ns)
         stats.record_steps(prefilled, decoded, duration_ns, times)
         stats.num_preemptions += len(plan.preempted)
         return duration_ns, work
 
-    def _refuse_what_never_fits(self, live: LiveRequest) -> None:
+    def _refuse_what_never_fits(self, request: EngineRequest) -> None:
         """A request that could never run would wait forever, and all others behind it."""
-        if not live.prompt_len or live.final_len == live.prompt_len:
-            raise _length_error(live, "a request has at least one prompt and one output token")
+        if not request.prompt or not request.output:
+            raise _length_error(request, "a request has at least one prompt and one output token")
         options = self.options
         # A tree engine admits only what leaves a page free beside whole pages for the prompt.
-        longest = live.final_len
+        longest = len(request.prompt) + len(request.output) + self.profile.draft_tokens
         longest += 2 * options.block_size if self.profile.cache is CacheKind.TREE else -1
         capacity = options.capacity_blocks
-        if capacity is not None and longest > capacity * options.block_size:
-            raise _length_error(live, f"{longest} tokens do not fit into {capacity} blocks")
+        if capacity is not None and self._scheduler.blocks_for(longest) > capacity:
+            raise _length_error(request, f"{longest} tokens do not fit into {capacity} blocks")
         if not options.chunked_prefill and longest > options.max_num_batched_tokens:
-            raise _length_error(live, f"{longest} tokens do not fit into one step, unchunked")
+            raise _length_error(request, f"{longest} tokens do not fit into one step, unchunked")
 
 
 def _make_scheduler(profile: EngineProfile, options: SchedulerOptions, clock: Clock) -> Scheduler:
@@ -267,10 +278,18 @@ def _make_scheduler(profile: EngineProfile, options: SchedulerOptions, clock: Cl
             context=ErrorContext(stage=Stage.SIMULATE, field="engine_profile"),
             hint="`simulate --profile list` shows the profiles and their rules",
         )
+    if profile.groups and (options.stores or profile.draft_tokens):
+        raise ConfigError(
+            "several KV groups are not simulated together with draft tokens or lower tiers",
+            context=ErrorContext(stage=Stage.SIMULATE, field="engine_profile"),
+            hint="leave one of them out of the profile's name",
+        )
     make: type[TreeScheduler] | type[MixedScheduler] | type[PhasedScheduler]
     policies: tuple[Policy, ...]
     if profile.cache is CacheKind.TREE:
         make, policies = TreeScheduler, (Policy.FCFS, Policy.LPM, Policy.DFS_WEIGHT)
+    elif profile.groups:
+        make, policies = GroupedScheduler, (Policy.FCFS, Policy.PRIORITY)
     elif profile.mixed_steps:
         make, policies = MixedScheduler, (Policy.FCFS, Policy.PRIORITY)
     else:
@@ -284,9 +303,9 @@ def _make_scheduler(profile: EngineProfile, options: SchedulerOptions, clock: Cl
     return make(profile, options, clock.now_ns)
 
 
-def _length_error(live: LiveRequest, message: str) -> LengthError:
+def _length_error(request: EngineRequest, message: str) -> LengthError:
     return LengthError(
         message,
-        context=ErrorContext(stage=Stage.SIMULATE, request_id=live.request_id),
+        context=ErrorContext(stage=Stage.SIMULATE, request_id=request.request_id),
         hint="a larger capacity or token budget, or a shorter request",
     )

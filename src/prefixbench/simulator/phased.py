@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.request import LiveRequest
-from prefixbench.simulator.stepping import StepPlan
+from prefixbench.simulator.stepping import Found, StepPlan
 
 
 class PhasedScheduler(PagedScheduler):
@@ -39,7 +39,7 @@ class PhasedScheduler(PagedScheduler):
     def _prefill(self, live: LiveRequest, budget: int, plan: StepPlan) -> int:
         """Schedule a part of the first waiting request; returns its tokens, 0 if it must wait."""
         starts = not live.blocks and not live.keyless_blocks
-        found = self._look_up(live) if starts else []
+        found = self._look_up(live) if starts else Found([], 0)
         start = self._len_at_start(live, found) if starts else live.computed_len
         tokens = live.known_len - start
         if tokens > budget and plan.lives:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from difflib import get_close_matches
 
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.simulator.other_profiles import IDEAL, OTHER_ROWS
-from prefixbench.simulator.rules import EngineProfile, Role, next_row
+from prefixbench.simulator.rules import EngineProfile, KVGroup, Lookahead, Role, next_row
 from prefixbench.simulator.vllm_profiles import (
     ASCEND_ROWS,
     LMCACHE,
@@ -30,8 +31,13 @@ def profiles() -> tuple[EngineProfile, ...]:
 def get_profile(name: str) -> EngineProfile:
     """The profile of this name.
 
-    Beside the rows of the table: `vllm-0.N` for every N from 9 to 33, `NAME+lmcache` for an engine
-    with that tier below its cache (`lmcache` is one), `NAME:prefill` and `NAME:decode`.
+    Beside the rows of the table: `vllm-0.N` for every N from 9 to 33, `NAME:prefill` and
+    `NAME:decode`, and engines with a feature, `NAME+FEATURE`:
+
+    - `lmcache`: that tier below the cache (`lmcache` alone is one);
+    - `eagle`, `eagleN`: speculative decoding with 1 or N draft tokens (EAGLE, MTP);
+    - `windowW`, `NxwindowW`: a model with 1 or N groups of layers that attend to the last W tokens,
+      beside one group of full attention.
 
     >>> get_profile("vllm-0.26").counting.value
     'at every look-up'
@@ -39,15 +45,42 @@ def get_profile(name: str) -> EngineProfile:
     "decode: the prompt's KV is handed over"
     >>> str(get_profile("vllm-0.26+lmcache").tiers[0])
     'external: units of 256 tokens, written when it was computed'
+    >>> get_profile("vllm-0.33+eagle").draft_tokens
+    1
+    >>> [str(group) for group in get_profile("vllm-0.33+2xwindow128").groups]
+    ['full', 'window 128', 'window 128']
     """
     base_name, _, role = name.partition(":")
-    engine_name, _, tier = base_name.partition("+")
+    engine_name, *features = base_name.split("+")
     row = _vllm_row(engine_name) or next((row for row in _ROWS if row.name == engine_name), None)
-    if row is None or role not in _ROLES or tier not in ("", "lmcache"):
+    for feature in features:
+        row = row and _with_feature(row, feature)
+    if row is None or role not in _ROLES:
         raise _unknown(name)
-    if tier:
-        row = next_row(row, LMCACHE_NOTES, tiers=(LMCACHE,))
     return replace(row, name=name, role=_ROLES[role])
+
+
+def _with_feature(row: EngineProfile, feature: str) -> EngineProfile | None:
+    """The row of an engine that has the feature, too; None for a word that names none."""
+    if feature == "lmcache":
+        return next_row(row, LMCACHE_NOTES, tiers=(LMCACHE,))
+    if match := re.fullmatch(r"eagle([1-9]\d*)?", feature):
+        _refuse_unless(row.lookahead is not Lookahead.NONE, row, feature)
+        return replace(row, draft_tokens=int(match[1] or 1))
+    if match := re.fullmatch(r"(?:([1-9]\d*)x)?window([1-9]\d*)", feature):
+        _refuse_unless(row.engine == "vLLM", row, feature)
+        windows = (KVGroup(window=int(match[2])),) * int(match[1] or 1)
+        return replace(row, groups=(*(row.groups or (KVGroup(),)), *windows))
+    return None
+
+
+def _refuse_unless(has_rule: bool, row: EngineProfile, feature: str) -> None:
+    if not has_rule:
+        raise ConfigError(
+            f"profile {row.name} has no rule for {feature}",
+            context=ErrorContext(stage=Stage.CONFIG, field="engine_profile"),
+            hint="vLLM's profiles have one, and for eagle SGLang's",
+        )
 
 
 def _vllm_row(name: str) -> EngineProfile | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
+from prefixbench.simulator.play_path import PlayPath
 from prefixbench.simulator.replay_radix import RADIX_FORMAT, replay_radix
 from prefixbench.simulator.replay_steps import STEPS_FORMAT, replay_steps
 
@@ -39,37 +40,42 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replayed trace in its file's form, and where it first differs from the file, if it does."""
+    """A replayed trace in its file's form, and where it first differs from the file, if it does.
+
+    `path` says how steps were replayed; operations on a tree have no path but the readable one.
+    """
 
     trace: Trace
     difference: Difference | None
+    path: PlayPath
 
 
-def replay_file(path: Path, *, check: bool = True) -> Replay:
+def replay_file(file: Path, *, check: bool = True, path: PlayPath = PlayPath.AUTO) -> Replay:
     """Replay a file; with `check` compare every field with what the file expects.
 
     `simulate --replay` prints `.trace` (the file's form) or, with `--check`, exits 1 on a
     `.difference`. Raises ConfigError for a file that is no trace or asks for what is not simulated.
     """
-    trace = _read(path)
+    trace = _read(file)
     try:
-        replayed, differences = _replay(trace)
+        replayed, differences, taken = _replay(trace, path)
         if check and not _expects(trace):
             raise ValueError("it expects nothing")
     except (KeyError, TypeError, ValueError) as error:
-        raise _refused(path, f"{type(error).__name__}: {error}") from error
-    return Replay(replayed, next(differences, None) if check else None)
+        raise _refused(file, f"{type(error).__name__}: {error}") from error
+    return Replay(replayed, next(differences, None) if check else None, taken)
 
 
-def _replay(trace: Trace) -> tuple[Trace, Iterator[Difference]]:
+def _replay(trace: Trace, path: PlayPath) -> tuple[Trace, Iterator[Difference], PlayPath]:
     match trace.get("format"):
         case "prefixbench-replay/1":
-            expected = replay_steps(trace)
+            expected, taken = replay_steps(trace, path)
             wanted = trace.get("expected", {})
-            return trace | {"expected": expected}, _differences(wanted, expected)
+            return trace | {"expected": expected}, _differences(wanted, expected), taken
         case "prefixbench-radix/1":
             operations = replay_radix(trace)
-            return trace | {"ops": operations}, _in_operations(trace["ops"], operations)
+            differences = _in_operations(trace["ops"], operations)
+            return trace | {"ops": operations}, differences, PlayPath.PURE
         case other:
             raise ValueError(f"format is {other!r}")
 

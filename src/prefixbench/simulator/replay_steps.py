@@ -1,18 +1,25 @@
 """Replay of `prefixbench-replay/1`: requests for a paged engine, and the steps that come out.
 
 Tokens are numbers: segment `["s", seed, length, start]` stands for `seed * 1000000 + start` and so
-on; token k that request number j generates is `2000000000 + j * 100000 + k`.
+on; token k that request number j generates is `2000000000 + j * 100000 + k`. Beside the engine's
+own settings a file may give `draft_tokens` (speculative decoding) and `groups` of KV, each with its
+`window` and `block_size` or without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from prefixbench.simulator.engine import Engine, StepOutcome
+from prefixbench.simulator.play import Play, play_script
+from prefixbench.simulator.play_path import PlayPath
+from prefixbench.simulator.profile import get_profile
 from prefixbench.simulator.request import EngineRequest
+from prefixbench.simulator.rules import KVGroup
+from prefixbench.simulator.script import Script
 from prefixbench.simulator.tokens import TokenRuns
 
 STEPS_FORMAT = "prefixbench-replay/1"
@@ -36,28 +43,29 @@ def _output_run(number: int, length: int) -> range:
     return range(first, first + length)
 
 
-def replay_steps(trace: Mapping[str, Any]) -> Row:
-    """What the file's `expected` should hold, in the compact form if the file has that."""
-    engine = _engine_of(trace)
+class StepsReplay(NamedTuple):
+    """What a file's `expected` should hold, and the path on which it came out."""
+
+    expected: Row
+    path: PlayPath
+
+
+def replay_steps(trace: Mapping[str, Any], path: PlayPath = PlayPath.AUTO) -> StepsReplay:
+    """Replay the steps, in the compact form if the file has that."""
     rows: Sequence[Row] = trace["requests"]
-    requests = _requests_of(rows)
+    script = Script(list(_requests_of(rows)), [row["arrive_step"] for row in rows])
+    play, taken, _because = play_script(_engine_of(trace), script, path)
     compact = "columns" in trace.get("expected", {})
     log: _StepLog = _DigestLog([row["id"] for row in rows]) if compact else _FullLog()
     seen = {row["id"]: _Seen() for row in rows}
     step = 0
-    arrived = 0
-    while arrived < len(rows) or engine.has_work:
-        while arrived < len(rows) and rows[arrived]["arrive_step"] <= step:
-            engine.submit(next(requests))
-            arrived += 1
-        next_arrival = rows[arrived]["arrive_step"] if arrived < len(rows) else _MOST_STEPS
-        outcome = engine.step(max(next_arrival - step, 1))
+    for outcome in play.steps():
         log.add(outcome)
         _watch(seen, step, outcome)
         step += outcome.times
         if step > _MOST_STEPS:
             raise ValueError(f"requests are still unfinished after {step} steps")
-    return {**log.result(seen), **_counters(engine)}
+    return StepsReplay({**log.result(seen), **_counters(play)}, taken)
 
 
 def _engine_of(trace: Mapping[str, Any]) -> Engine:
@@ -65,8 +73,13 @@ def _engine_of(trace: Mapping[str, Any]) -> Engine:
     config = dict(trace["config"])
     config.pop("max_model_len", None)  # no request of a trace reaches it
     version = ".".join(trace["engine_version"].split(".")[:2])
+    profile = replace(
+        get_profile(f"{trace['engine']}-{version}"),
+        draft_tokens=config.pop("draft_tokens", 0),
+        groups=tuple(KVGroup(**row) for row in config.pop("groups", ())),
+    )
     return Engine(
-        f"{trace['engine']}-{version}",
+        profile,
         capacity_blocks=config.pop("usable_blocks"),
         chunked_prefill=config.pop("enable_chunked_prefill", True),
         prefix_caching=config.pop("enable_prefix_caching", True),
@@ -118,8 +131,8 @@ def _watch(seen: Mapping[str, _Seen], step: int, outcome: StepOutcome) -> None:
         seen[request_id].finish_step = step
 
 
-def _counters(engine: Engine) -> Row:
-    stats, cache = engine.stats(), engine.cache_contents()
+def _counters(play: Play) -> Row:
+    stats, cache = play.stats(), play.cache_contents()
     return {
         "queries": stats.queries,
         "hits": stats.hits,

@@ -111,6 +111,24 @@ class Lookahead(StrEnum):
     NONE = "not supported"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVGroup:
+    """Layers whose KV is kept alike, in blocks of their own from the one pool.
+
+    `window` tokens are attended to; None: all (full attention). `block_size` None is the engine's.
+
+    >>> str(KVGroup(window=1024))
+    'window 1024'
+    """
+
+    window: int | None = None
+    block_size: int | None = None
+
+    def __str__(self) -> str:
+        kind = "full" if self.window is None else f"window {self.window}"
+        return kind if self.block_size is None else f"{kind} in blocks of {self.block_size}"
+
+
 class Role(StrEnum):
     """What part of a request an engine of a split deployment does."""
 
@@ -180,6 +198,10 @@ class EngineProfile:
     self_preemption: SelfPreemption = SelfPreemption.ENDS_PASS
     sparse_retention: bool = False
     lookahead: Lookahead = Lookahead.NONE
+    #: Draft tokens of speculative decoding (EAGLE, MTP); 0: none.
+    draft_tokens: int = 0
+    #: KV groups of the model; none: one of full attention.
+    groups: tuple[KVGroup, ...] = ()
     scope: CacheScope = CacheScope.DP_LOCAL
     hit_definition: str = "tokens_engine"
     max_num_batched_tokens: int = 8192
@@ -203,9 +225,12 @@ class EngineProfile:
 
     def values(self) -> dict[str, str | int | bool]:
         """Every rule by name, plain, as the printed table and `--json` show it."""
-        rules = [rule.name for rule in fields(self) if rule.name not in ("tiers", "notes")]
+        rules = [
+            rule.name for rule in fields(self) if rule.name not in ("groups", "tiers", "notes")
+        ]
         return {
             **{name: getattr(self, name) for name in rules},
+            "groups": "; ".join(map(str, self.groups)) or "full",
             "tiers": "; ".join(map(str, self.tiers)) or "none",
             "simulated": self.is_simulated,
         }

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.request import LiveRequest
-from prefixbench.simulator.rules import PublishPoint, SelfPreemption
-from prefixbench.simulator.stepping import StepPlan
+from prefixbench.simulator.rules import PublishPoint
+from prefixbench.simulator.step_rules import longest_chunk, reserved_len
+from prefixbench.simulator.stepping import Found, StepPlan
 from prefixbench.simulator.waiting import Policy
 
 
@@ -29,14 +30,10 @@ class MixedScheduler(PagedScheduler):
     _budget = 0
     _chunk_limit = 0
 
-    @property
-    def _stops_at_self_preemption(self) -> bool:
-        return self._profile.self_preemption is SelfPreemption.ENDS_PASS
-
     def schedule(self) -> StepPlan:
         plan = StepPlan()
         self._budget = self.options.max_num_batched_tokens
-        self._chunk_limit = self._longest_chunk()
+        self._chunk_limit = longest_chunk(self.rules, len(self.running) + len(self.waiting))
         self._schedule_running(plan)
         if self.waiting and not plan.preempted:
             while self._may_admit() and self._admit(self.waiting.first(), plan):
@@ -59,13 +56,6 @@ class MixedScheduler(PagedScheduler):
             self._publish(live, live.computed_len + tokens)
             self._settle(live)
 
-    def _longest_chunk(self) -> int:
-        """The long-prefill threshold; from 0.31 on a request that is alone ignores it."""
-        alone = len(self.running) + len(self.waiting) == 1
-        is_exempt = alone and self._profile.lone_ignores_threshold
-        threshold = self.options.long_prefill_token_threshold
-        return threshold if threshold and not is_exempt else self.options.max_num_batched_tokens
-
     def _schedule_running(self, plan: StepPlan) -> None:
         running, lives, scheduled = self.running, plan.lives, plan.scheduled
         index = 0
@@ -81,7 +71,7 @@ class MixedScheduler(PagedScheduler):
                 # A victim may have stood before this request.
                 index = sum(each in running for each in earlier)
                 if not has_room:
-                    if self._stops_at_self_preemption:
+                    if self.rules.self_preemption_ends_pass:
                         return
                     continue
             lives.append(live)
@@ -119,6 +109,10 @@ class MixedScheduler(PagedScheduler):
     def _may_admit(self) -> bool:
         return bool(self.waiting and self._budget and len(self.running) < self.options.max_num_seqs)
 
+    def _may_start(self, live: LiveRequest, found: Found, end: int) -> bool:
+        """Whether the first `end` tokens fit and, if the profile asks for it, the whole prompt."""
+        return self._has_room(found, reserved_len(self.rules, live.known_len, end))
+
     def _admit(self, live: LiveRequest, plan: StepPlan) -> bool:
         """Start (or restart) the first waiting request if a part of it fits into this step."""
         found = self._look_up(live)
@@ -127,8 +121,7 @@ class MixedScheduler(PagedScheduler):
         if tokens > self._budget and not self.options.chunked_prefill:
             return False
         tokens = min(tokens, self._budget)
-        reserved = live.known_len if self._profile.reserve_whole_prompt else start + tokens
-        if not self._has_room(found, reserved):
+        if not self._may_start(live, found, start + tokens):
             return False
         self.waiting.remove_first()
         self.running.append(live)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from prefixbench.simulator.block_keys import Key
+from prefixbench.simulator.block_pool import Block
 from prefixbench.simulator.request import LiveRequest
 from prefixbench.simulator.stats import EngineStats
 from prefixbench.simulator.tier_store import TierStore
@@ -27,6 +28,19 @@ class SchedulerOptions:
     prefix_caching: bool = True
     overlap: bool = True
     stores: tuple[TierStore, ...] = ()
+
+
+class Found(NamedTuple):
+    """What a look-up found: blocks that would be held, and the tokens that need not be computed.
+
+    Only models with several KV groups use the rest: `tables` has a row of blocks for each group,
+    and a group that keeps little had lost what the others share up to `junction` tokens.
+    """
+
+    blocks: list[Block]
+    hit_len: int
+    tables: tuple[list[Block | None], ...] = ()
+    junction: int = 0
 
 
 class StepPlan:
@@ -115,6 +129,10 @@ class Scheduler(Protocol):
     @property
     def evictions(self) -> tuple[int, int]:
         """Blocks and keys lost since the engine was made."""
+        ...
+
+    def blocks_for(self, length: int) -> int:
+        """Blocks that a request holds at a time until its first `length` tokens are computed."""
         ...
 
     def submit(self, live: LiveRequest) -> None: ...

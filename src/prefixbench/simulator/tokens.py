@@ -51,3 +51,19 @@ def runs_of(tokens: Sequence[int]) -> tuple[range, ...] | None:
     if isinstance(tokens, range) and tokens.step == 1:
         return (tokens,) if tokens else ()
     return None
+
+
+def drop_first(tokens: Sequence[int]) -> Sequence[int]:
+    """All tokens but the first, as runs where the sequence is held as runs.
+
+    >>> list(drop_first(TokenRuns([range(5, 9)])))
+    [6, 7, 8]
+    """
+    runs = runs_of(tokens)
+    return tokens[1:] if runs is None else TokenRuns((runs[0][1:], *runs[1:]))
+
+
+def all_runs_of(tokens: Sequence[int]) -> Iterable[range]:
+    """Runs of any sequence; those of a mere list may continue each other."""
+    runs = runs_of(tokens)
+    return (range(token, token + 1) for token in tokens) if runs is None else runs

@@ -27,36 +27,32 @@ IN_BATCH_CHECK_LEN = 32
 IN_BATCH_SHARED_LEN = 32
 
 TokensOf = Callable[[LiveRequest], "array[int]"]
+Probe = Callable[[LiveRequest], Match]
 
 
 def admission_order(
-    policy: Policy, waiting: Sequence[LiveRequest], tree: RadixTree, tokens_of: TokensOf
+    policy: Policy, waiting: Sequence[LiveRequest], probe: Probe, tokens_of: TokensOf
 ) -> list[LiveRequest]:
     """The waiting requests, which stand in order of arrival, in the order of the policy.
 
-    `tokens_of` gives a request's known tokens.
+    `probe` gives what a request finds in the tree, `tokens_of` its known tokens.
     """
     match policy:
         case Policy.LPM if len(waiting) <= LPM_QUEUE_LIMIT:
-            return _longest_match_first(waiting, tree, tokens_of)
+            return _longest_match_first(waiting, probe, tokens_of)
         case Policy.DFS_WEIGHT:
-            return _heaviest_branch_first(waiting, tree, tokens_of)
+            return _heaviest_branch_first(waiting, probe)
         case _:
             return list(waiting)
 
 
-def _probe(live: LiveRequest, tree: RadixTree, tokens_of: TokensOf) -> Match:
-    """What a prompt finds, without its last token."""
-    return tree.match(tokens_of(live)[:-1], live.request.extra_key)
-
-
 def _longest_match_first(
-    waiting: Sequence[LiveRequest], tree: RadixTree, tokens_of: TokensOf
+    waiting: Sequence[LiveRequest], probe: Probe, tokens_of: TokensOf
 ) -> list[LiveRequest]:
     earlier = RadixTree(page_size=1)
     rank: dict[LiveRequest, tuple[bool, int]] = {}
     for live in waiting:
-        hit = _probe(live, tree, tokens_of).hit_len
+        hit = probe(live).hit_len
         goes_last = False
         if hit <= IN_BATCH_CHECK_LEN:
             tokens, extra_key = tokens_of(live), live.request.extra_key
@@ -67,12 +63,10 @@ def _longest_match_first(
     return sorted(waiting, key=rank.__getitem__)
 
 
-def _heaviest_branch_first(
-    waiting: Sequence[LiveRequest], tree: RadixTree, tokens_of: TokensOf
-) -> list[LiveRequest]:
+def _heaviest_branch_first(waiting: Sequence[LiveRequest], probe: Probe) -> list[LiveRequest]:
     waiting_at: defaultdict[Node, list[LiveRequest]] = defaultdict(list)
     for live in waiting:
-        waiting_at[_probe(live, tree, tokens_of).node].append(live)
+        waiting_at[probe(live).node].append(live)
     weights: defaultdict[Node, int] = defaultdict(int)
     tops: dict[Node, None] = {}
     for node, here in waiting_at.items():

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -96,6 +96,7 @@ class TreeScheduler:
         self.waiting: list[LiveRequest] = []
         self._profile = profile
         self._page = options.block_size
+        self._pairs = profile.draft_tokens > 0
         blocks = options.capacity_blocks
         self._capacity_len = sys.maxsize if blocks is None else blocks * self._page
         self._holdings: dict[LiveRequest, _Holding] = {}
@@ -117,6 +118,9 @@ class TreeScheduler:
     @property
     def free_blocks(self) -> int:
         return self._available_len // self._page
+
+    def blocks_for(self, length: int) -> int:
+        return self._whole_pages(length) // self._page
 
     def submit(self, live: LiveRequest) -> None:
         request = live.request
@@ -196,7 +200,7 @@ class TreeScheduler:
             self._compute(live, plan)
         if not self.waiting:
             return
-        order = admission_order(self.options.policy, self.waiting, self.tree, self._known_tokens)
+        order = admission_order(self.options.policy, self.waiting, self._probe, self._known_tokens)
         for live in order:
             full = len(self.running) >= self.options.max_num_seqs
             if full or self._cut is not None or plan.budget <= 0 or not self._admit(live, plan):
@@ -240,11 +244,20 @@ class TreeScheduler:
         self._extend(live, start - live.computed_len)
 
     def _match(self, live: LiveRequest) -> Match | None:
-        if not self.options.prefix_caching:
-            return None
-        tokens = self._known_tokens(live)
-        tokens.pop()
-        return self.tree.match(tokens, live.request.extra_key)
+        return self._probe(live) if self.options.prefix_caching else None
+
+    def _probe(self, live: LiveRequest) -> Match:
+        """What the known tokens find, without the last one."""
+        return self.tree.match(*self._key(live, live.known_len - 1))
+
+    def _key(self, live: LiveRequest, length: int) -> tuple[array[int], Hashable]:
+        """Under which key the first `length` tokens are stored.
+
+        With drafting a place of the key is a pair of neighbours: the tokens from the second on,
+        under a root that stands for the first.
+        """
+        tokens, extra_key = self._holdings[live].tokens[:length], live.request.extra_key
+        return (tokens[1:], (*extra_key, *tokens[:1])) if self._pairs else (tokens, extra_key)
 
     def _compute(self, live: LiveRequest, plan: _TreePlan) -> None:
         """Give a prompt what the budget holds; a prompt that is cut ends at a page boundary."""
@@ -333,10 +346,9 @@ class TreeScheduler:
         """Hand the whole pages of the first `length` tokens to the tree and lock them there."""
         if not self.options.prefix_caching:
             return
-        holding, extra_key = self._holdings[live], live.request.extra_key
-        tokens = holding.tokens[:length]
-        self.tree.insert(tokens, extra_key)
-        stored = self.tree.match(tokens, extra_key)
+        holding, key = self._holdings[live], self._key(live, length)
+        self.tree.insert(*key)
+        stored = self.tree.match(*key)
         self.tree.lock(stored.node)
         if holding.stored:
             self.tree.unlock(holding.stored.node)
@@ -348,8 +360,7 @@ class TreeScheduler:
     def _finish(self, live: LiveRequest) -> None:
         """Store prompt and output, but the last token, and hold nothing any more."""
         if self.options.prefix_caching:
-            tokens, extra_key = self._holdings[live].tokens, live.request.extra_key
-            self.tree.insert(tokens[: live.computed_len], extra_key)
+            self.tree.insert(*self._key(live, live.computed_len))
         if self._tiers:
             self._tiers.write_through(live, live.computed_len)
         self._release(live)

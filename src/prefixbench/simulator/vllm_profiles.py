@@ -41,7 +41,7 @@ _VLLM_0_9 = profile_row(
         "self_preemption": "a running request that is its own victim ends the pass, executed in "
         "0.18 to 0.32",
         "sparse_retention": "VLLM_PREFIX_CACHE_RETENTION_INTERVAL was unset by default, read",
-        "lookahead": "EAGLE drops the last matched block, executed in 0.32",
+        "lookahead": "EAGLE drops the last matched block, executed in 0.28, 0.30 and 0.32",
         "scope": "a pool for each DP rank, read",
         "hit_definition": "tokens of full blocks, at most floor((n-1)/B), executed in 0.32",
         "max_num_batched_tokens": "8192 for a server on GPUs of at least 70 GiB (2048 otherwise), "
@@ -91,7 +91,7 @@ _VLLM_0_29 = next_row(
     _VLLM_0_27,
     {
         "sparse_retention": "sliding-window and Mamba groups keep a prefix only when it was seen "
-        "twice (prefix_cache_retention_interval 0), executed in 0.33"
+        "twice (prefix_cache_retention_interval 0), executed in 0.30, 0.32 and 0.33"
     },
     name="vllm-0.29",
     versions="0.29-0.30",
