@@ -19,7 +19,7 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from prefixbench.config.dataset import PromptFormat
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.content.compose import Composer
 from prefixbench.content.corpus import load_corpus
 from prefixbench.content.draws import ContentLabels

@@ -17,7 +17,9 @@ from prefixbench.config.load import parse_config
 from prefixbench.core.errors import DatasetChangedError
 from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.recipes import open_dataset
+from prefixbench.dataset.rehearsal import rehearse
 from prefixbench.pipeline import generate_prefix_cache_dataset, validate_dataset
+from prefixbench.simulator.engine import Engine
 
 BLOCK = 4
 Row = dict[str, Any]
@@ -123,8 +125,10 @@ def test_a_server_finds_what_trees_and_sessions_promise(settings: Row) -> None:
         validate_dataset(folder)
         found = hits_of_a_server(Path(folder))
         planned = [row["expected_hit_len"] for row in DatasetReader(folder).metadata()]
+        played = rehearse(DatasetReader(folder), lambda: Engine("vllm-0.33", block_size=BLOCK))
         if settings["planning"]["concurrency"] == 1:
             assert found == planned
+            assert played.tally.hits == sum(planned)
         else:
             assert all(own >= hit for own, hit in zip(found, planned, strict=True))
 

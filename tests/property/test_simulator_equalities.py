@@ -16,7 +16,6 @@ from prefixbench.simulator.engine import Engine
 from prefixbench.simulator.request import EngineRequest
 from prefixbench.simulator.stack_distance import (
     ChainRequest,
-    chain_requests,
     lru_curve,
     lru_hits,
 )
@@ -60,8 +59,20 @@ def event_hits(profile: str, rows: list[RequestPlan], capacity: int | None) -> l
     return [hits[row.request_id] // BLOCK for row in rows]
 
 
+def chain_requests(rows: list[RequestPlan]) -> list[ChainRequest]:
+    """The rows in full blocks; with answers of one token, nothing of an answer is stored."""
+    return [
+        ChainRequest(
+            group=int(row.prefix_group_id[1:]),
+            shared=row.planned_prefix_len // BLOCK,
+            own=row.input_len // BLOCK - row.planned_prefix_len // BLOCK,
+        )
+        for row in rows
+    ]
+
+
 def analytic_hits(rows: list[RequestPlan], capacity: int) -> list[int]:
-    return lru_hits(chain_requests(rows, BLOCK), capacity)
+    return lru_hits(chain_requests(rows), capacity)
 
 
 @given(plans(ANY_TAIL))
@@ -71,7 +82,7 @@ def test_without_limit_all_three_models_agree(rows: list[RequestPlan]) -> None:
     assert analytic_hits(rows, 10**6) == expected
     assert event_hits("vllm-0.33", rows, None) == expected
     assert event_hits("ideal", rows, None) == expected
-    curve = lru_curve(list(chain_requests(rows, BLOCK)))
+    curve = lru_curve(chain_requests(rows))
     assert curve.tally().hits == sum(expected)
 
 

@@ -14,8 +14,10 @@ from prefixbench.config.lengths import ExplicitLength, LengthDistributionConfig
 from prefixbench.config.planning import PlanningConfig
 from prefixbench.config.prefix import PrefixGroupConfig
 from prefixbench.config.problems import nearest_word
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.config.routing import RoutingConfig, RoutingPolicy
-from prefixbench.config.sessions import SessionsConfig
+from prefixbench.config.sessions import Answers, SessionsConfig
+from prefixbench.config.suffix import CacheMatchSemantics, SuffixGenerationConfig
 from prefixbench.config.target import TargetHitRateConfig, TargetScope
 from prefixbench.core.errors import ConfigProblem
 from prefixbench.core.records import CacheScope
@@ -259,6 +261,31 @@ def _known_groups(path: str, named: Any, known: tuple[str, ...]) -> Problems:
             )
 
 
+def _sessions_are_text(
+    sessions: SessionsConfig | None, prompt_format: PromptFormat, suffix: SuffixGenerationConfig
+) -> Problems:
+    if sessions is None:
+        return
+    if prompt_format is PromptFormat.CHAT:
+        yield ConfigProblem(
+            path="prompt_format",
+            message="cannot be used together with sessions: a template may render an earlier turn"
+            " in another way than the last one",
+            given=str(prompt_format),
+            allowed=" / ".join((PromptFormat.TEXT, PromptFormat.TOKEN_IDS)),
+        )
+    semantics = suffix.collision_detection.cache_match_semantics
+    chained = CacheMatchSemantics.CHAINED_PREFIX
+    if sessions.answers is Answers.SERVED and semantics is not chained:
+        yield ConfigProblem(
+            path="suffix.collision_detection.cache_match_semantics",
+            message="cannot be used together with sessions.answers: served, whose texts are known"
+            " only once the server has answered",
+            given=str(semantics),
+            allowed=f"{chained}, or sessions.answers: {Answers.PLANNED}",
+        )
+
+
 _CHECKS: tuple[Callable[..., Problems], ...] = (
     _input_lengths_are_one_a_request,
     _output_lengths_are_one_a_request,
@@ -270,4 +297,5 @@ _CHECKS: tuple[Callable[..., Problems], ...] = (
     _groups_share_a_limited_cache,
     _a_tree_shares_across_groups,
     _sessions_are_whole,
+    _sessions_are_text,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +18,7 @@ from prefixbench.config.lengths import FixedLength, LengthField
 from prefixbench.config.order import RequestOrderConfig
 from prefixbench.config.planning import PlanningConfig
 from prefixbench.config.prefix import PrefixGroupConfig
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.config.routing import RoutingConfig
 from prefixbench.config.sessions import SessionsConfig
 from prefixbench.config.suffix import DataSourceConfig, SourceName, SuffixGenerationConfig
@@ -30,14 +30,6 @@ from prefixbench.core.errors import ConfigProblem
 UNNAMED = "dataset"
 
 DEFAULT_OUTPUT_LEN = 16
-
-
-class PromptFormat(StrEnum):
-    """What is sent: one text, token ids, or chat messages."""
-
-    TEXT = "text"
-    TOKEN_IDS = "token_ids"
-    CHAT = "chat"
 
 
 class PrefixCacheDatasetConfig(Section):

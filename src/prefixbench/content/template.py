@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, assert_never
 
-from prefixbench.config.dataset import PromptFormat
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.content.certificate import require_exact_text, scan_vocabulary
 from prefixbench.content.disk_memo import remembered
 from prefixbench.content.tokenizer import TokenizerProtocol

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from prefixbench.config.dataset import PrefixCacheDatasetConfig, PromptFormat
+from prefixbench.config.dataset import PrefixCacheDatasetConfig
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.config.suffix import DataSourceConfig, SuffixGenerationConfig
 from prefixbench.content.compose import Composer, ContentColumns
 from prefixbench.content.corpus import Corpus
@@ -24,6 +25,8 @@ from prefixbench.content.tape import Positions
 from prefixbench.content.template import Frame, make_frame, shortest_possible
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
 from prefixbench.content.words import WordAtom, opening_words
+from prefixbench.core.errors import ConfigError, ErrorContext, Stage
+from prefixbench.core.wording import plural
 from prefixbench.dataset.layout import canonical_sha256
 from prefixbench.workload import setting
 
@@ -82,11 +85,7 @@ class Materials:
 
     @property
     def planning_frame(self) -> setting.Frame:
-        return setting.Frame(
-            head_len=self.frame.head_len,
-            tail_len=self.frame.tail_len,
-            shortest=shortest_possible(self.frame),
-        )
+        return _planning_frame(self.config, self.frame)
 
 
 def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = None) -> Materials:
@@ -135,6 +134,19 @@ def _text_of(source: DataSourceConfig) -> tuple[Any, ...]:
 def load_planning_frame(config: PrefixCacheDatasetConfig) -> setting.Frame:
     """Head and tail lengths alone: what a plan needs of the tokenizer."""
     frame = make_frame(load_tokenizer(config.tokenizer), config.prompt_format)
+    return _planning_frame(config, frame)
+
+
+def _planning_frame(config: PrefixCacheDatasetConfig, frame: Frame) -> setting.Frame:
+    if config.sessions is not None and frame.tail_len:
+        raise ConfigError(
+            "sessions cannot be planned with a tokenizer that ends every prompt with"
+            f" {plural(frame.tail_len, 'token')} of its own",
+            context=ErrorContext(
+                stage=Stage.PLAN, dataset_id=config.dataset_id, field="prompt_format"
+            ),
+            hint="use prompt_format: token_ids, or a tokenizer without tokens at the end",
+        )
     return setting.Frame(
         head_len=frame.head_len, tail_len=frame.tail_len, shortest=shortest_possible(frame)
     )

@@ -9,7 +9,7 @@ of them on their way; engines advance together, in the order in which their step
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -18,17 +18,18 @@ from prefixbench.core.records import RequestPlan
 from prefixbench.core.tally import HitTally, total
 from prefixbench.dataset.plan_walk import cache_scope, warm_up_places
 from prefixbench.dataset.reader import DatasetReader
+from prefixbench.dataset.stand_ins import StandIn, StandIns
 from prefixbench.simulator.cluster import Cluster, Domain, Watch
 from prefixbench.simulator.engine import Engine, StepOutcome
 from prefixbench.simulator.request import EngineRequest
 from prefixbench.simulator.routing import Arrival, RoundRobin, Router
-from prefixbench.simulator.stack_distance import chain_requests, lru_curve
 from prefixbench.simulator.tokens import TokenRuns
+from prefixbench.simulator.trace import TraceRequest
+from prefixbench.simulator.trace_cache import IndexedTrace, TraceCache
 from prefixbench.simulator.watermark import CACHE_OF, Cache
 
-#: Every group and every request has token numbers of its own, more than any prompt is long.
-_SPAN = 1 << 32
-_MASTER_PREFIXES, _OWN_TOKENS, _OUTPUTS, _FILLERS = (kind << 58 for kind in range(1, 5))
+#: A token that no request of a data set has.
+_FILLER = range(-1, 0)
 
 Part = TypeVar("Part")
 
@@ -82,32 +83,21 @@ class _Row:
     """A request of the data set as an engine needs it; `waits_for` is an earlier request."""
 
     plan: RequestPlan
-    group: int
-    number: int
+    stand_in: StandIn
     cache: Cache
     extra_key: tuple[str | None, ...]
-    head_len: int
     waits_for: str | None
 
     def engine_request(self) -> EngineRequest:
-        plan = self.plan
-        own = _run(_OWN_TOKENS, self.number, plan.planned_prefix_len, plan.input_len)
-        return EngineRequest(
-            plan.request_id,
-            TokenRuns([*self._prefix, own]),
-            _run(_OUTPUTS, self.number, 0, plan.output_len),
-            self.extra_key,
-        )
+        prompt = TokenRuns([segment.tokens for segment in self.stand_in.prompt])
+        answer = self.stand_in.answer.tokens
+        return EngineRequest(self.plan.request_id, prompt, answer, self.extra_key)
 
     def warm_up_request(self) -> EngineRequest:
         """The planned prefix, and a token that no request has there."""
-        filler = _run(_FILLERS, self.number, 0, 1)
-        return EngineRequest("warm-up", TokenRuns([*self._prefix, filler]), filler, self.extra_key)
-
-    @property
-    def _prefix(self) -> tuple[range, range]:
-        master = _run(_MASTER_PREFIXES, self.group, self.head_len, self.plan.planned_prefix_len)
-        return range(self.head_len), master
+        tokens = [segment.tokens for segment in self.stand_in.prefix]
+        prompt = TokenRuns([*tokens, _FILLER])
+        return EngineRequest("warm-up", prompt, _FILLER, self.extra_key)
 
 
 def rehearse(
@@ -142,20 +132,33 @@ def rehearse(
 def hits_by_capacity(dataset: DatasetReader) -> dict[int, HitTally]:
     """Tokens hit if every cache had so many blocks (LRU), one request after the other, from cold.
 
-    Capacities are powers of two up to the least one from which nothing is lost any more. A head of
-    whole blocks, which all groups share, counts for each group on its own here.
+    Capacities are powers of two up to the least one from which nothing is lost any more.
     """
-    cache_of = CACHE_OF[cache_scope(dataset.manifest.data)]
-    plans: dict[Cache, list[RequestPlan]] = {}
-    for plan in dataset.plans():
-        plans.setdefault(cache_of(plan), []).append(plan)
     block = dataset.manifest.hit_granularity
-    curves = [lru_curve(list(chain_requests(own, block))) for own in plans.values()]
-    queries = sum(plan.input_len for own in plans.values() for plan in own)
+    plans = list(dataset.plans())
+    curves = [
+        TraceCache(IndexedTrace(requests)).lru_curve()
+        for requests in _block_traces(dataset, plans, block)
+    ]
+    queries = sum(plan.input_len for plan in plans)
     return {
         capacity: HitTally(sum(curve.tally(capacity).hits for curve in curves) * block, queries)
         for capacity in _powers_up_to(max(curve.corners[-1] for curve in curves))
     }
+
+
+def _block_traces(
+    dataset: DatasetReader, plans: Iterable[RequestPlan], block: int
+) -> Iterable[list[TraceRequest]]:
+    """For each cache the blocks of its requests, answers included."""
+    cache_of = CACHE_OF[cache_scope(dataset.manifest.data)]
+    stand_ins = StandIns(dataset)
+    traces: dict[Cache, list[TraceRequest]] = {}
+    for plan in plans:
+        blocks = (segment.blocks(block) for segment in stand_ins.of(plan).stored())
+        request = TraceRequest(input_len=plan.input_len, blocks=tuple(filter(None, blocks)))
+        traces.setdefault(cache_of(plan), []).append(request)
+    return traces.values()
 
 
 def _powers_up_to(most: int) -> Iterator[int]:
@@ -166,24 +169,16 @@ def _powers_up_to(most: int) -> Iterator[int]:
 
 def _rows(dataset: DatasetReader, waits: _Waits) -> Iterator[_Row]:
     cache_of = CACHE_OF[cache_scope(dataset.manifest.data)]
-    groups: dict[str, int] = {}
-    pairs = zip(dataset.requests(), dataset.metadata(), strict=True)
-    for number, (sent, metadata) in enumerate(pairs):
+    stand_ins = StandIns(dataset)
+    for sent, metadata in zip(dataset.requests(), dataset.metadata(), strict=True):
         plan = dataset.plan_of(metadata)
         yield _Row(
             plan=plan,
-            group=groups.setdefault(plan.prefix_group_id, len(groups)),
-            number=number,
+            stand_in=stand_ins.of(plan),
             cache=cache_of(plan),
             extra_key=(sent.get("model"), sent.get("cache_salt")),
-            head_len=dataset.manifest.head_len,
             waits_for=waits.next(plan),
         )
-
-
-def _run(kind: int, owner: int, start: int, stop: int) -> range:
-    base = kind + owner * _SPAN
-    return range(base + start, base + stop)
 
 
 class _Waits:
@@ -233,6 +228,7 @@ class _ClosedLoop:
         self._slots: set[str] = set()
         self._held: list[_Row] = []
         self._opened: set[str] = set()
+        self._finished: set[str] = set()
         self._place: dict[str, int] = {}
         self._hits: dict[str, int] = {}
         self._tier_hits: Counter[str] = Counter()
@@ -259,10 +255,17 @@ class _ClosedLoop:
             self._held.append(row)
         held, self._held = self._held, []
         for row in held:
-            if row.waits_for is None or row.waits_for in self._opened:
+            if self._is_ready(row):
                 self._send(row)
             else:
                 self._held.append(row)
+
+    def _is_ready(self, row: _Row) -> bool:
+        """A turn waits for the end of the one before it, whatever its group waits for."""
+        history = row.plan.history_request_id
+        if history is not None and history not in self._finished:
+            return False
+        return row.waits_for is None or row.waits_for in self._opened
 
     def _send(self, row: _Row) -> None:
         group, planned_place = row.plan.prefix_group_id, self._planned.get(row.cache)
@@ -275,6 +278,7 @@ class _ClosedLoop:
             self._tier_hits.update(outcome.tier_hits[request_id])
         self._slots.difference_update(outcome.finished)
         self._opened.update(outcome.finished)
+        self._finished.update(outcome.finished)
         if self._first_token_opens:
             self._opened.update(outcome.sampled)
         self._evicted_blocks += outcome.evicted_blocks

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from prefixbench.config.dataset import PromptFormat
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.content.fast_engine import (
     FAST_ENGINE,
     REFERENCE_ENGINE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prefixbench.config.dataset import PromptFormat
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.content.compose import Composer
 from prefixbench.content.tape import Positions
 from prefixbench.dataset.materials import Materials

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prefixbench.config.dataset import PromptFormat
 from prefixbench.config.execution import ExecutionMode, Isolation, is_address
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.config.sessions import Answers
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.core.records import CacheScope

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from prefixbench.config.dataset import PromptFormat
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.core.clock import Clock, RealClock
 from prefixbench.core.errors import (
     ErrorContext,

@@ -18,7 +18,6 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prefixbench.core.records import RequestPlan
 from prefixbench.core.tally import HitTally, Unit
 from prefixbench.simulator.compiled import (
     ChainColumns,
@@ -40,20 +39,6 @@ class ChainRequest:
     @property
     def blocks(self) -> int:
         return self.shared + self.own
-
-
-def chain_requests(plans: Iterable[RequestPlan], block_size: int) -> Iterator[ChainRequest]:
-    """The plans of one cache in full blocks, the answers included.
-
-    A partial last block counts nowhere, and of an answer's last token nothing is stored. Groups
-    share nothing here: a head of whole blocks that all groups share is not represented.
-    """
-    groups: dict[str, int] = {}
-    for plan in plans:
-        group = groups.setdefault(plan.prefix_group_id, len(groups))
-        shared = plan.planned_prefix_len // block_size
-        stored = plan.input_len + max(plan.output_len, 1) - 1
-        yield ChainRequest(group, shared, stored // block_size - shared)
 
 
 @dataclass(slots=True)
