@@ -17,13 +17,18 @@ from pathlib import Path
 
 import pytest
 
+from prefixbench.config.load import parse_config
 from prefixbench.core.percentiles import percentile
 from prefixbench.core.tally import HitTally, Unit, total
+from prefixbench.exchange.fidelity import compare_with_plan
 from prefixbench.exchange.load import open_trace
+from prefixbench.exchange.synthesize import synthesize
 from prefixbench.exchange.trace import ReadOptions, TraceFormat
+from prefixbench.pipeline import plan_prefix_cache_dataset
 from prefixbench.simulator.hit_definition import HitDefinition, hit_ratio
 from prefixbench.simulator.trace import TraceRequest
 from prefixbench.simulator.trace_cache import CacheRules, IndexedTrace, Policy, TraceCache
+from prefixbench.workload.rows import request_plans
 from shared_folder import shared_folder
 
 TRACES = shared_folder() / "traces"
@@ -317,6 +322,26 @@ def test_figure_9_bounds_ours(name: str, policy: Policy) -> None:
         found = ratio(name, HitDefinition.TOKENS_CAPPED, hits)
         assert round(found, 4) == ours
         assert found <= paper <= found + finer
+
+
+ENGINE_RATIOS = dict(
+    zip(("conversation", "synthetic"), DEFINITIONS[HitDefinition.TOKENS_ENGINE], strict=True)
+)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("name", "equal", "moved"), [("conversation", 0.4424, 0.0588), ("synthetic", 0.9707, 0.0017)]
+)
+def test_what_a_synthesized_plan_keeps_of_a_trace(name: str, equal: float, moved: float) -> None:
+    """Nearly every conversation begins with one common block, which groups cannot share."""
+    trace = mooncake(name)
+    planned = plan_prefix_cache_dataset(parse_config(synthesize(trace, BLOCK).settings))
+    fidelity = compare_with_plan(trace, request_plans(planned.plan), BLOCK)
+    assert fidelity.moved_hits is not None
+    assert (round(fidelity.equal_requests, 4), round(fidelity.moved_hits, 4)) == (equal, moved)
+    assert round(planned.report["designed_hit_ratio"], 4) == ENGINE_RATIOS[name]
+    assert all(abs(one.planned - one.trace) < 0.05 for one in fidelity.curve)
 
 
 WEKA = TRACES / "weka-claude-code"
