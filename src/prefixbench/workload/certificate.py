@@ -29,7 +29,6 @@ LISTED_DOMAINS = 10
 def certificate(plan: Plan) -> dict[str, Any]:
     """Everything that proves a plan, in tokens and blocks of the hit granularity."""
     domains, geometry = plan.domains, plan.geometry
-    counted = plan.counted_hits(plan.prefix_blocks)
     return {
         "rule_version": RULE_VERSION,
         "requests": plan.workload.request_count,
@@ -42,8 +41,8 @@ def certificate(plan: Plan) -> dict[str, Any]:
         "domains": domains.count,
         "warmed": domains.warmed,
         "wanted_blocks": plan.targets.total,
-        "counted_blocks": counted,
-        "residual_blocks": counted - plan.targets.total,
+        "counted_blocks": plan.counted_blocks,
+        "residual_blocks": plan.residual_blocks,
         "sum_prefix_blocks": int(plan.prefix_blocks.sum()),
         "cold_loss_blocks": int(domains.cold_losses(plan.prefix_blocks).sum()),
         "head_loss_blocks": domains.head_loss,
