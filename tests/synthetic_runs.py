@@ -46,7 +46,7 @@ def _run(world: World) -> dict[str, Any]:
         "request_rate": None,
         "timeouts": {"total_s": 600},
         "routing": {"policy": "bound"},
-        "isolation": "salt",
+        "isolation": {"asked": "salt", "phases": []},
         "server": {
             "engine": "vllm",
             "version": "0.33.0",

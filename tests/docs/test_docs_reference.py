@@ -52,7 +52,13 @@ def test_every_verb_and_option_is_in_the_reference() -> None:
         command = main.get_command(click.Context(main), verb)
         assert command is not None
         section = text.partition(f"## prefixbench {verb}\n")[2].partition("\n## ")[0]
-        options = [option for param in command.params for option in param.opts]
+        options = [
+            name
+            for param in command.params
+            for name in (
+                [param.human_readable_name] if isinstance(param, click.Argument) else param.opts
+            )
+        ]
         assert [option for option in options if option not in section] == []
 
 

@@ -159,6 +159,13 @@ def test_ids_that_contradict_each_other_are_noted(tmp_path: Path) -> None:
     assert "more blocks than their input fills" in simulated(path, "--block-size", 8)["notes"][1]
 
 
+def test_a_time_to_live_needs_arrivals(tmp_path: Path) -> None:
+    path = tmp_path / "timeless.jsonl"
+    path.write_text('{"input_length": 8, "hash_ids": [1]}\n' * 2)
+    result = run("simulate", "--trace", path, "--format", "mooncake", "--ttl", 1)
+    assert (result.exit_code, "--ttl needs arrival times" in result.output) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -167,6 +174,10 @@ def test_ids_that_contradict_each_other_are_noted(tmp_path: Path) -> None:
         (["--dataset", "x", "--policy", "fifo"], "--policy goes with --trace"),
         (["--dataset", "x", "--format", "weka"], "--format goes with --trace"),
         (["--trace", "x", "--format", "weka", "--routing", "sticky"], "and --profile"),
+        (["--dataset", "x", "--window", "0.5"], "--window goes with --trace"),
+        (["--story", "x", "--curve"], "--curve goes with --dataset or --trace"),
+        (["--replay", "x", "--profile", "ideal"], "--profile goes with --dataset or --trace or"),
+        (["--trace", "x", "--check"], "--check goes with --replay"),
         (["--trace", "x", "--format", "weka", "--policy", "fifo", "--ttl", "1"], "policy lru"),
     ],
 )
@@ -276,6 +287,8 @@ def test_a_configuration_has_the_lengths_groups_and_hits_of_its_trace(tmp_path: 
     assert document["trace_hit_ratio"] == pytest.approx(14 * 16 / 480)
     assert document["designed_hit_ratio"] == pytest.approx(14 * 16 / 480)
     assert (document["requests"], document["groups"]) == (6, 3)
+    # The lone request has nobody to share with; the first group's requests take its hit.
+    assert document["fidelity"]["equal_requests"] < 1
     assert any("the head of 16 tokens" in sentence for sentence in document["not_kept"])
     planned = run("plan", "--config", target, "--json")
     assert planned.exit_code == 0, planned.output

@@ -108,12 +108,13 @@ def test_an_lru_of_blocks_finds_what_the_plan_says(plan: Plan) -> None:
 @settings(max_examples=120, deadline=None)
 @given(limited_plans())
 def test_a_target_is_met_to_the_block_at_the_planned_capacity(plan: Plan) -> None:
-    # An order that follows the prefixes may make every step larger than one block.
-    assume(plan.config.request_order.mode != "prefix_len_asc")
     if plan.reachable:
         # Where a longer prefix is also warmed up, it may evict what another request would find.
-        largest_step = 2 if plan.domains.warmed else 0
-        assert abs(plan.hit_blocks - plan.targets.total) <= largest_step
+        assert (plan.coarse_steps is not None) >= plan.domains.warmed
+        if plan.coarse_steps is None:
+            assert plan.residual_blocks == 0
+        elif plan.config.request_order.mode != "prefix_len_asc":
+            assert abs(plan.residual_blocks) <= 2
     else:
         assert plan.hit_blocks in (plan.range.most, plan.range.least)
 

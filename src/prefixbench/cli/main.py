@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -20,6 +21,10 @@ VERBS = (
     *("generate", "validate", "plan", "simulate", "trace", "fit"),
     *("serve", "run", "report", "demo"),
 )
+
+#: New objects after which the interpreter looks for cycles. The usual 700 make it look thousands
+#: of times while rows by the hundred thousand come and go, which hold no cycles.
+_OBJECTS_BETWEEN_SEARCHES = 50_000
 
 
 class LazyGroup(click.Group):
@@ -82,3 +87,4 @@ def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
 @click.version_option(__version__, prog_name="prefixbench")
 def main() -> None:
     """Plan, prove, run and explain prefix-cache benchmarks of LLM servers."""
+    gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)

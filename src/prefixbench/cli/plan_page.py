@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from prefixbench.cli.plan_tables import capacity, concurrency, routing, trajectory, tree
 from prefixbench.cli.tables import bar, plain_table
 from prefixbench.config.overrides import as_options
 from prefixbench.core.wording import plural
@@ -18,8 +19,6 @@ from prefixbench.explain.wording import count, percent, points, points_pp, reada
 _COLOURS = {"PASS": "green", "PASS_WITH_WARNING": "yellow", "FAIL": "red"}
 #: Prefix groups that are listed; the rest is counted.
 _LISTED_GROUPS = 20
-#: Rows of hits against capacity, about.
-_LISTED_CAPACITIES = 10
 
 Document = Mapping[str, Any]
 
@@ -29,20 +28,32 @@ def print_plan(document: Document, console: Console) -> None:
     console.print(verdict_line(document))
     for note in _notes(document):
         console.print(f"[yellow]note[/yellow] {escape(note)}")
+    proof = document["certificate"]
     parts: list[RenderableType] = [_numbers(document), _groups(document["per_group"])]
-    parts.append(_concurrency(document))
+    if document["tree"] is not None:
+        parts.append(tree(document["tree"]))
+    parts += [trajectory(document["cumulative_hit_ratio"]), concurrency(document)]
     if document["capacity_curve"] is not None:
-        parts.append(_capacity(document))
+        parts.append(capacity(document))
+    if proof["routing_costs"]:
+        parts.append(routing(proof))
     if not document["reachable"]:
-        parts += [_reasons(document), _suggestions(document["suggestions"])]
-    parts.append(_certificate(document["certificate"]))
+        parts += [_reasons(document), _suggestions(document)]
+    parts.append(_proof(document, proof))
     console.print(Group(*(Padding(part, (1, 0, 0, 0)) for part in parts)))
 
 
 def _notes(document: Document) -> Iterator[str]:
     yield from document["wishes_left_out"]
+    residual = document["residual_blocks"]
+    if residual and document["coarse_steps"] is not None:
+        side = "more than" if residual > 0 else "less than"
+        yield f"{plural(abs(residual), 'block')} {side} wanted: {document['coarse_steps']}"
     if document["concurrency_loss"] is not None:
-        yield document["concurrency_loss"]["message"]
+        allowed = document["concurrency_loss"]["concurrency"] <= document["planned_concurrency"]
+        yield document["concurrency_loss"]["message"] + (
+            "; the plan makes up for it" if allowed and document["reachable"] else ""
+        )
 
 
 def verdict_line(document: Document) -> str:
@@ -60,6 +71,10 @@ def _numbers(document: Document) -> Table:
     table = plain_table("hit ratio", "")
     table.add_row("target", percent(document["target_hit_ratio"]))
     table.add_row("designed", percent(document["designed_hit_ratio"]))
+    conditions = _planned_conditions(document)
+    if conditions:
+        table.add_row("planned for", conditions)
+        table.add_row("without them", percent(document["designed_hit_ratio_unlimited"]))
     table.add_row("deviation", points_pp(document["deviation_pp"]))
     table.add_row(
         "reachable",
@@ -71,7 +86,38 @@ def _numbers(document: Document) -> Table:
         f"{count(document['expected_hit_tokens'])} hits of {count(document['input_tokens'])}",
     )
     table.add_row("head, tail", f"{document['head_len']}, {document['tail_len']} tokens")
+    if document["sessions"] is not None:
+        table.add_row("sessions", _sessions(document["sessions"]))
+    if document["reuse_distance"] is not None:
+        table.add_row("reuse distance", _reuse_distance(document["reuse_distance"]))
     return table
+
+
+def _planned_conditions(document: Document) -> str:
+    """What the plan allows for, in words; nothing for one request at a time and room for all."""
+    conditions = []
+    if document["planned_concurrency"] > 1:
+        conditions.append(f"{plural(document['planned_concurrency'], 'request')} in flight")
+    if document["planned_capacity_blocks"] is not None:
+        conditions.append(f"caches of {plural(document['planned_capacity_blocks'], 'block')}")
+    return ", ".join(conditions)
+
+
+def _sessions(sessions: Document) -> str:
+    return (
+        f"{count(sessions['count'])}, {plural(sessions['later_turns'], 'later turn')}"
+        f" {'finds' if sessions['later_turns'] == 1 else 'find'}"
+        f" {percent(sessions['history_hit_ratio'])} in their histories, whatever is planned"
+    )
+
+
+def _reuse_distance(distance: Document) -> str:
+    words = f"{plural(round(distance['p50']), 'request')} (median)"
+    if distance["p10"] != distance["p90"]:
+        words += f", {count(round(distance['p10']))} to {count(round(distance['p90']))} for most"
+    if distance["wanted"] is not None:
+        words += f"; {count(distance['wanted'])} wanted, had by {percent(distance['as_wanted'])}"
+    return words
 
 
 def _groups(rows: Sequence[Document]) -> RenderableType:
@@ -83,33 +129,11 @@ def _groups(rows: Sequence[Document]) -> RenderableType:
             percent(row["designed_hit_ratio"]),
             points(row["signed_deviation"]),
             percent(row["max_reachable_hit_ratio"]),
-            f"{count(row['cold_start_loss'])} tokens",
+            plural(row["cold_start_loss"], "token"),
             bar(row["designed_hit_ratio"]),
         )
     hidden = len(rows) - _LISTED_GROUPS
     return table if hidden <= 0 else Group(table, f"and {plural(hidden, 'more group')} (--json)")
-
-
-def _concurrency(document: Document) -> Group:
-    table = plain_table("in flight", "designed hit ratio", "")
-    for in_flight, ratio in document["designed_hit_ratio_at_concurrency"].items():
-        table.add_row(in_flight, percent(ratio), bar(ratio))
-    robust = plural(document["robust_to_concurrency"], "request")
-    nearly = count(document["robust_to_concurrency_1pp"])
-    return Group(table, f"exact for up to {robust} in flight, within 1 pp for up to {nearly}")
-
-
-def _capacity(document: Document) -> Group:
-    """Hits against the capacity of each cache, thinned; the last row loses nothing."""
-    rows = document["capacity_curve"]
-    step = max(1, len(rows) // _LISTED_CAPACITIES)
-    table = plain_table("blocks a cache", "hit ratio", "")
-    for row in [*rows[:-1:step], rows[-1]]:
-        table.add_row(
-            count(row["capacity_blocks"]), percent(row["hit_ratio"]), bar(row["hit_ratio"])
-        )
-    enough = count(document["lossless_capacity_blocks"])
-    return Group(table, f"nothing is lost from {enough} blocks on")
 
 
 def _reasons(document: Document) -> Table:
@@ -121,25 +145,39 @@ def _reasons(document: Document) -> Table:
     return table
 
 
-def _suggestions(suggestions: Sequence[Document]) -> Group:
-    lines: list[RenderableType] = ["[bold]what would reach it[/bold]"]
-    for suggestion in suggestions:
-        how = as_options(suggestion["change"])
-        lines += [
-            f"{escape(suggestion['sentence'])}: up to {percent(suggestion['would_reach'])}",
-            Padding(escape(how), (0, 0, 0, 4)),
-        ]
-    return Group(*lines)
+def _suggestions(document: Document) -> Group:
+    parts: list[RenderableType] = []
+    title = "what would reach it"
+    if document["no_change_suffices"] is not None:
+        parts.append(escape(document["no_change_suffices"]))
+        title = "what can be had"
+    parts += _changes(title, document["suggestions"])
+    parts += _changes("what would come nearer", document["partial_changes"])
+    return Group(*parts)
 
 
-def _certificate(certificate: Document) -> RenderableType:
-    """The addition that proves the plan, in blocks."""
-    return (
-        "[dim]proof in blocks: "
-        f"{count(certificate['sum_prefix_blocks'])} planned"
-        f" - {count(certificate['cold_loss_blocks'])} cold"
-        f" - {count(certificate['head_loss_blocks'])} head"
-        f" = {count(certificate['hit_blocks'])} hits;"
-        f" wanted {count(certificate['wanted_blocks'])},"
-        f" {plural(certificate['search_steps'], readable('search_step'))}[/dim]"
+def _changes(title: str, changes: Sequence[Document]) -> Iterator[RenderableType]:
+    if changes:
+        yield f"[bold]{title}[/bold]"
+    for change in changes:
+        yield f"{escape(change['sentence'])}: up to {percent(change['would_reach'])}"
+        yield Padding(escape(as_options(change["change"])), (0, 0, 0, 4))
+
+
+def _proof(document: Document, proof: Document) -> RenderableType:
+    """The additions that prove the plan, in blocks."""
+    sums = (
+        f"{count(proof['sum_prefix_blocks'])} planned"
+        f" - {count(proof['cold_loss_blocks'])} cold"
+        f" - {count(proof['head_loss_blocks'])} head"
+        f" = {count(proof['sequential_hit_blocks'])} hits"
     )
+    lost = proof["sequential_hit_blocks"] - proof["hit_blocks"]
+    if lost:
+        sums += f" - {count(lost)} with {_planned_conditions(document)}"
+        sums += f" = {count(proof['hit_blocks'])} hits"
+    wanted = f"wanted {count(proof['wanted_blocks'])}"
+    if proof["counted_blocks"] != proof["hit_blocks"]:
+        wanted += f" of the {count(proof['counted_blocks'])} that count"
+    steps = plural(proof["search_steps"], readable("search_step"))
+    return f"[dim]proof in blocks: {sums}; {wanted}, {steps}[/dim]"

@@ -197,6 +197,8 @@ def _simulate_trace(
 
     rules = cache_rules(policy=policy, concurrency=concurrency, ttl=ttl)
     source_trace = read_source(file, **source)
+    if ttl is not None and any(one.arrival_ms is None for one in source_trace.requests):
+        raise click.UsageError("--ttl needs arrival times, and the trace does not tell them")
     document = trace_document(
         source_trace,
         rules,

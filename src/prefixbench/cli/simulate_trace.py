@@ -127,14 +127,14 @@ def _played(
     from prefixbench.cli.played_times import times_document
     from prefixbench.simulator.stopwatch import Stopwatch
     from prefixbench.simulator.trace_play import play_trace, play_trace_in_time
+    from prefixbench.simulator.trace_statistics import arrivals
 
     block_size = cluster.engines[0].options.block_size
     if not timed:
         play_trace(trace.requests, block_size, cluster, concurrency=concurrency or 1)
         return None
     cluster.watch = watch = Stopwatch()
-    has_moments = all(request.arrival_ms is not None for request in trace.requests)
-    if concurrency is None and has_moments:
+    if concurrency is None and arrivals(trace.requests) is not None:
         play_trace_in_time(trace.requests, block_size, cluster)
     else:
         play_trace(trace.requests, block_size, cluster, concurrency=concurrency or 1)

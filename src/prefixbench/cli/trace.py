@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from prefixbench.exchange.load import LoadedTrace
     from prefixbench.exchange.synthesize import Synthesis
+    from prefixbench.pipeline import PlanResult
 
 #: Forms that a trace can be written in.
 _WRITABLE = ("mooncake", "runs")
@@ -62,7 +63,7 @@ def synthesize_command(
     trace = read_source(file, **source)
     made = synthesize(trace.requests[:requests], trace.block_size)
     _write_settings(made, trace, target)
-    planned = plan_prefix_cache_dataset(load_config(target)).to_json()
+    planned = plan_prefix_cache_dataset(load_config(target))
     document = {
         "config": str(target),
         "trace": trace.name,
@@ -72,10 +73,24 @@ def synthesize_command(
         "trace_hit_ratio": None
         if trace.block_size is None
         else made.trace_hit_tokens / made.input_tokens,
-        "designed_hit_ratio": planned["designed_hit_ratio"],
+        "designed_hit_ratio": planned.report["designed_hit_ratio"],
+        "fidelity": _fidelity(trace, requests, planned),
         "not_kept": list(made.not_kept),
     }
     output.show(document, lambda console: _print_synthesis(document, console))
+
+
+def _fidelity(
+    trace: LoadedTrace, requests: int | None, planned: PlanResult
+) -> dict[str, Any] | None:
+    """How near the plan is to the trace; None for a trace without blocks."""
+    from prefixbench.exchange.fidelity import compare_with_plan
+    from prefixbench.workload.rows import request_plans
+
+    if trace.block_size is None:
+        return None
+    plans = request_plans(planned.plan)
+    return compare_with_plan(trace.requests[:requests], plans, trace.block_size).to_json()
 
 
 def _write_settings(made: Synthesis, trace: LoadedTrace, target: Path) -> None:
@@ -105,8 +120,24 @@ def _print_synthesis(document: dict[str, Any], console: Console) -> None:
         f" {percent(document['trace_hit_ratio'], absent='unknown')} in the trace,"
         f" {percent(document['designed_hit_ratio'])} designed"
     )
+    if document["fidelity"] is not None:
+        _print_fidelity(document["fidelity"], console)
     for sentence in document["not_kept"]:
         console.print(f"not kept: {escape(sentence)}")
+
+
+def _print_fidelity(fidelity: dict[str, Any], console: Console) -> None:
+    from prefixbench.cli.tables import plain_table
+    from prefixbench.explain.wording import count, percent
+
+    console.print(
+        f"{percent(fidelity['equal_requests'])} of the requests find what they found in the trace;"
+        f" {percent(fidelity['moved_hits'], absent='none')} of the hits are another's"
+    )
+    table = plain_table("LRU cache of blocks", "trace", "planned")
+    for row in fidelity["curve"]:
+        table.add_row(count(row["capacity_blocks"]), percent(row["trace"]), percent(row["planned"]))
+    console.print(table)
 
 
 @command.command("convert", cls=Verb, stage=Stage.SIMULATE)

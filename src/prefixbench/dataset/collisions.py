@@ -37,9 +37,6 @@ class ComposedPlan:
         """Tokens by request that the theory counts beside the planned ones."""
         return self.report.accidental_hit_lens
 
-    def status_of(self, request: int) -> str:
-        return self.report.statuses[request].value
-
     def repeats_marker(self, request: int) -> bool:
         return self.report.statuses[request] is CollisionStatus.REPEATS_MARKER
 

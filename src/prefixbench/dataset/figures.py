@@ -13,7 +13,6 @@ from typing import Any
 from prefixbench.config.target import TargetScope
 from prefixbench.content.collide import CollisionStatus
 from prefixbench.core.records import ValidationStatus
-from prefixbench.dataset.layout import canonical_sha256
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.workload.validate import (
     ValidationReport,
@@ -74,8 +73,6 @@ def wrong_manifest_figures(
         for key in _differing(stated, _group_figures(by_group[stated["id"]])):
             yield f"{key} of {stated['id']}"
     config = manifest.config
-    if canonical_sha256(config) != manifest.data["config_sha256"]:
-        yield "config_sha256"
     yield from _differing(manifest.data, {key: config[key] for key in _REPEATED})
     target = config["target"]
     if target["scope"] == TargetScope.GLOBAL:

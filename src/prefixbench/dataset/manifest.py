@@ -8,29 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage, StorageError
+from prefixbench.core.shapes import TEXT, Needed, Shape, misfit
 from prefixbench.core.version import FORMAT_VERSION
-from prefixbench.dataset.layout import MANIFEST
+from prefixbench.dataset.file_shapes import MANIFEST as MANIFEST_SHAPE
+from prefixbench.dataset.json_files import json_object
+from prefixbench.dataset.layout import MANIFEST, canonical_sha256
 
-#: What every complete manifest holds, and of which kind.
-_ALWAYS: Mapping[str, type] = {
-    "seed": int,
-    "request_count": int,
-    "block_size": int,
-    "hit_granularity": int,
-    "head_len": int,
-    "tail_len": int,
-    "warmed": bool,
-    "execution_mode": str,
-    "config": dict,
-    "tokenizer": dict,
-    "suffix": dict,
-    "routing": dict,
-    "theoretical_result": dict,
-    "groups": list,
-}
+#: What every manifest holds, be the data set complete or not.
+_ANY: Mapping[str, Shape] = {"dataset_id": Needed(TEXT), "status": Needed(TEXT)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +46,12 @@ class DatasetManifest:
         return str(self.data["status"])
 
     @property
-    def broken_keys(self) -> list[str]:
+    def misfit(self) -> str | None:
         """What a complete manifest must hold and this one does not, or holds as another kind."""
-        return [key for key, kind in _ALWAYS.items() if type(self.data.get(key)) is not kind]
+        wrong = misfit(self.data, MANIFEST_SHAPE)
+        if wrong is None and canonical_sha256(self.config) != self.data["config_sha256"]:
+            return "config is not what config_sha256 says"
+        return wrong
 
     @property
     def failure(self) -> Mapping[str, Any]:
@@ -135,18 +124,12 @@ def _read(file: Path) -> bytes:
 
 
 def _parse(raw: bytes, name: str) -> Mapping[str, Any]:
-    try:
-        data = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise _broken(name, "is not JSON") from error
-    if not isinstance(data, dict) or "dataset_id" not in data or "status" not in data:
-        raise _broken(name, "has no dataset_id and status")
-    return data
+    return json_object(raw, name, lambda why: _broken(name, why), _ANY)
 
 
 def _broken(name: str, why: str) -> DatasetChangedError:
     return DatasetChangedError(
-        f"{name} {why}",
+        why,
         context=ErrorContext(stage=Stage.CONTENT, field=name),
         hint="generate the data set again, or restore the file",
     )

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import orjson
+from typing import TYPE_CHECKING, Any
 
 from prefixbench.config.prefix import PrefixGroupConfig
-from prefixbench.content.tape import Ids
 from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage
 from prefixbench.core.records import RequestPlan
+from prefixbench.core.shapes import Shape
+from prefixbench.dataset.file_shapes import DATA_ROW, METADATA_ROW, VALIDATION_REPORT
+from prefixbench.dataset.json_files import Refuse, read_document, read_rows
 from prefixbench.dataset.layout import DATA, FILES, ID_FILES, IDS, METADATA, REPORT, file_sha256
 from prefixbench.dataset.manifest import DatasetManifest
-from prefixbench.dataset.row_files import read_ids
 from prefixbench.workload.node_paths import NodePath, nodes_above
+
+if TYPE_CHECKING:  # arrays, which few readers ask for
+    from prefixbench.content.tape import Ids
 
 
 class DatasetReader:
     """A data set folder: its manifest, its validation report, and its rows in sending order."""
+
+    _data_row: Mapping[str, Shape] = DATA_ROW
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -33,16 +37,15 @@ class DatasetReader:
     @property
     def validation(self) -> Mapping[str, Any]:
         """The validation report as written."""
-        report: Mapping[str, Any] = orjson.loads(self._existing(REPORT).read_bytes())
-        return report
+        return read_document(self._existing(REPORT), self._refusing(REPORT), VALIDATION_REPORT)
 
     def requests(self) -> Iterator[dict[str, Any]]:
         """Rows of data.jsonl, in sending order."""
-        return self._rows(DATA)
+        return self._rows(DATA, self._data_row)
 
     def metadata(self) -> Iterator[dict[str, Any]]:
         """Rows of request_metadata.jsonl, in sending order."""
-        return self._rows(METADATA)
+        return self._rows(METADATA, METADATA_ROW)
 
     def plans(self) -> Iterator[RequestPlan]:
         """The rows of `metadata` as the planner's records."""
@@ -82,6 +85,8 @@ class DatasetReader:
 
         Only a data set that was generated with ids has them (`file_names`).
         """
+        from prefixbench.dataset.row_files import read_ids
+
         for name in ID_FILES:
             self._existing(name)
         try:
@@ -109,11 +114,11 @@ class DatasetReader:
     def check_manifest(self) -> None:
         """Raise unless the data set is complete and its manifest holds what always stands there."""
         self.check_complete()
-        broken = self.manifest.broken_keys
-        if broken:
+        misfit = self.manifest.misfit
+        if misfit is not None:
             raise self._changed(
-                f"manifest.json lacks {', '.join(broken)}, or has another kind of value there",
-                field=broken[0],
+                f"manifest.json is broken: {misfit}",
+                field=misfit.split()[0],
                 hint="generate the data set again, or restore the file",
             )
 
@@ -132,21 +137,13 @@ class DatasetReader:
                     hint="generate the data set again; after a new order its proof is void",
                 )
 
-    def _rows(self, name: str) -> Iterator[dict[str, Any]]:
-        with self._existing(name).open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                yield self._row(name, number, line)
+    def _rows(self, name: str, shape: Shape) -> Iterator[dict[str, Any]]:
+        return read_rows(self._existing(name), self._refusing(name), shape)
 
-    def _row(self, name: str, number: int, line: bytes) -> dict[str, Any]:
-        try:
-            row: dict[str, Any] = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise self._changed(
-                f"line {number} of {name} is not JSON",
-                field=name,
-                hint="generate the data set again, or restore the file",
-            ) from error
-        return row
+    def _refusing(self, name: str) -> Refuse:
+        return lambda why: self._changed(
+            why, field=name, hint="generate the data set again, or restore the file"
+        )
 
     def _existing(self, name: str) -> Path:
         path = self.folder / name

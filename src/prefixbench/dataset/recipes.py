@@ -27,6 +27,7 @@ from prefixbench.core.errors import (
     TokenizerError,
 )
 from prefixbench.dataset.content_plan import PlannedRows, content_columns
+from prefixbench.dataset.file_shapes import RECIPE_ROW
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.dataset.materials import Materials, load_materials
 from prefixbench.dataset.members import prompt_sha256, stored_rows
@@ -60,7 +61,7 @@ def open_dataset(
     (it names files without their folders). TokenizerError or CorpusError if they are others.
     """
     reader = DatasetReader(folder)
-    reader.check_complete()
+    reader.check_manifest()
     if reader.manifest.config["save_prompts"]:
         return reader
     return RecipeReader(reader, tokenizer, corpus)
@@ -69,12 +70,14 @@ def open_dataset(
 class RecipeReader(DatasetReader):
     """Reads recipes and hands out the rows that they stand for."""
 
+    _data_row = RECIPE_ROW
+
     def __init__(self, stored: DatasetReader, tokenizer: str | None, corpus: str | None) -> None:
         super().__init__(stored.folder)
         config = _content_config(self.manifest, tokenizer)
         materials = _materials_of(self.manifest, config, corpus)
         self._prompt_format = config.prompt_format
-        columns, retries = self._read_plan(config)
+        columns, retries = self._checked_plan(config)
         self._composer = materials.composer(columns, retries)
 
     def requests(self) -> Iterator[dict[str, Any]]:
@@ -102,6 +105,16 @@ class RecipeReader(DatasetReader):
             key: value for key, value in row.items() if key not in ("recipe", "prompt_sha256")
         }
         return options | member
+
+    def _checked_plan(self, config: PrefixCacheDatasetConfig) -> tuple[ContentColumns, Positions]:
+        try:
+            return self._read_plan(config)
+        except (KeyError, IndexError, ValueError) as error:
+            raise self._changed(
+                "data.jsonl, request_metadata.jsonl and manifest.json do not belong together",
+                field="recipe",
+                hint="generate the data set again, or restore the files",
+            ) from error
 
     def _read_plan(self, config: PrefixCacheDatasetConfig) -> tuple[ContentColumns, Positions]:
         """The plan as the composer takes it, and the retries; in the order of generation."""

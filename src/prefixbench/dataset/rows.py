@@ -31,7 +31,7 @@ def metadata_lines(
     divergence_len = plan.divergence_len[requests]
     group_words = [orjson.dumps(name) for name in plan.workload.group_ids]
     columns = {
-        "request_id": [b'"%b"' % request_id(request).encode() for request in names],
+        "request_id": _words(map(request_id, names)),
         "prefix_group_id": [group_words[g] for g in plan.workload.group[requests].tolist()],
         "order_index": _words(range(start, stop)),
         "input_len": _words(input_len),
@@ -46,7 +46,7 @@ def metadata_lines(
         "suffix_len": _words(input_len - prefix_len - divergence_len),
         "planned_dp_id": _words(plan.routes.dp_rank[requests]),
         "planned_instance_id": _words(plan.routes.instance[requests]),
-        "collision_status": [b'"%b"' % composed.status_of(name).encode() for name in names],
+        "collision_status": _words(map(composed.report.statuses.__getitem__, names)),
         "accidental_hit_len": _words(outcome["accidental"]),
         "sample_ids": batch.sample_ids(),
         "prefix_chars": _words(batch.prefix_chars()),
@@ -103,6 +103,6 @@ def json_lines(columns: Mapping[str, Sequence[bytes]]) -> bytes:
 
 
 def _words(values: Any) -> list[bytes]:
-    """Each number of a column as JSON."""
-    numbers = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    return orjson.dumps(numbers)[1:-1].split(b",")
+    """Each number of a column, or each word without a comma, as JSON."""
+    plain = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    return orjson.dumps(plain)[1:-1].split(b",")

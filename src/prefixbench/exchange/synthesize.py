@@ -1,6 +1,7 @@
 """A trace as a data set configuration: the same lengths, groups, order and hits a group.
 
-Requests that share their first block behind the head common to all of them are one prefix group.
+Requests that share their first block behind the head common to all of them are one prefix group,
+and those that share nothing but the head another one.
 The configuration gives every request its length, group and place; each group is asked for the hits
 that its requests find in an unlimited cache, as far as one nested prefix can give them. A head
 that all requests share is found by every group's first request in the trace, but not in a data set
@@ -9,6 +10,7 @@ whose groups share nothing; those hits are asked of the other requests, so that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +77,8 @@ class _Groups:
         self.block_size = block_size
         self.head_blocks = _common_head(trace.paths)
         keys = [_behind_head(path, self.head_blocks) for path in trace.paths]
+        if self.head_blocks:
+            keys = _without_loners(keys)
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         self.of_request = [numbers[key] for key in keys]
         self.found = [0] * len(numbers)
@@ -130,6 +134,12 @@ def _behind_head(path: Path, head_blocks: int) -> int | None:
     """The chain that holds the first block behind the head; None where there is no such block."""
     behind = (chain for place, (chain, depth) in enumerate(path) if place or depth > head_blocks)
     return next(behind, None)
+
+
+def _without_loners(keys: Sequence[int | None]) -> list[int | None]:
+    """One key, None, for all who share nothing but the head: they still share that."""
+    members = Counter(keys)
+    return [key if members[key] > 1 else None for key in keys]
 
 
 def _spread(amount: int, room: Sequence[int]) -> list[int]:

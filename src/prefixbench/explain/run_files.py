@@ -11,18 +11,28 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage, StorageError
 from prefixbench.core.records import RequestPlan
+from prefixbench.dataset.json_files import Refuse, read_document, read_rows
 from prefixbench.dataset.layout import METADATA, REPORT, file_sha256
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.dataset.reader import DatasetReader
+from prefixbench.run.file_shapes import (
+    COUNTERS_DOCUMENT,
+    PERFORMANCE_DOCUMENT,
+    RESULT_ROW,
+    RUN_DOCUMENT,
+)
 
 _RUN = "runtime/run.json"
 _RESULTS = "runtime/request_results.jsonl"
 _PERFORMANCE = "runtime/performance_metrics.json"
 _COUNTERS = "runtime/prefix_cache_metrics.json"
+_DOCUMENTS = {
+    _RUN: RUN_DOCUMENT,
+    _PERFORMANCE: PERFORMANCE_DOCUMENT,
+    _COUNTERS: COUNTERS_DOCUMENT,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +87,10 @@ def read_run(run_dir: str | Path) -> RunRecord:
     _check_is_a_run(folder)
     dataset = DatasetReader(folder / "dataset")
     _check_copies(dataset)
-    documents = {name: _document(folder, name) for name in (_RUN, _PERFORMANCE, _COUNTERS)}
+    documents = {
+        name: read_document(folder / name, _refusing(name), shape, name=name)
+        for name, shape in _DOCUMENTS.items()
+    }
     for name, document in documents.items():
         _check_identity(dataset.manifest, name, document)
     plans = tuple(dataset.plans())
@@ -107,10 +120,9 @@ def _check_copies(dataset: DatasetReader) -> None:
     dataset.check_complete()
     for name in (METADATA, REPORT):
         path = dataset.folder / name
-        expected = dataset.manifest.files.get(name, {}).get("sha256")
-        if not path.is_file() or file_sha256(path) != expected:
+        if not path.is_file() or file_sha256(path) != dataset.manifest.hash_of(name):
             raise _changed(
-                dataset.manifest, f"dataset/{name}", "is missing or not what the manifest describes"
+                dataset.manifest, f"dataset/{name}", "is missing or not what manifest.json says"
             )
 
 
@@ -120,7 +132,9 @@ def _check_identity(manifest: DatasetManifest, name: str, row: Mapping[str, Any]
         ("manifest_sha256", manifest.sha256),
     ):
         if row.get(key) != expected:
-            raise _changed(manifest, name, f"belongs to another data set: its {key} differs")
+            raise _changed(
+                manifest, name, f"belongs to another data set than manifest.json: its {key} differs"
+            )
 
 
 def _changed(manifest: DatasetManifest, name: str, why: str) -> DatasetChangedError:
@@ -131,32 +145,12 @@ def _changed(manifest: DatasetManifest, name: str, why: str) -> DatasetChangedEr
     )
 
 
-def _document(folder: Path, name: str) -> Mapping[str, Any]:
-    document = _json(_bytes(folder, name), name)
-    if not isinstance(document, dict):
-        raise _unreadable(name, "is not a JSON object")
-    return document
-
-
-def _bytes(folder: Path, name: str) -> bytes:
-    try:
-        return (folder / name).read_bytes()
-    except OSError as error:
-        raise _unreadable(name, f"cannot be read ({error.strerror})") from error
-
-
-def _json(raw: bytes, name: str) -> Any:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise _unreadable(name, "is not JSON") from error
-
-
-def _unreadable(name: str, why: str) -> StorageError:
-    return StorageError(
-        f"no complete run here: {name} {why}",
+def _refusing(name: str) -> Refuse:
+    return lambda why: StorageError(
+        f"no complete run here: {why}",
         context=ErrorContext(stage=Stage.REPORT, field=name),
-        hint="name the folder that `prefixbench run --output` wrote, or finish the run first",
+        hint="name the folder that `prefixbench run --output` wrote; where a file was edited or "
+        "damaged, restore it, or run again",
     )
 
 
@@ -164,7 +158,6 @@ _RESULT_KEYS = tuple(field.name for field in fields(ObservedRequest))
 
 
 def _results(folder: Path, manifest: DatasetManifest) -> Iterator[ObservedRequest]:
-    for number, line in enumerate(_bytes(folder, _RESULTS).splitlines(), start=1):
-        row = _json(line, f"line {number} of {_RESULTS}")
+    for row in read_rows(folder / _RESULTS, _refusing(_RESULTS), RESULT_ROW, name=_RESULTS):
         _check_identity(manifest, _RESULTS, row)
         yield ObservedRequest(**{key: row[key] for key in _RESULT_KEYS if key in row})

@@ -26,7 +26,7 @@ from prefixbench.core.clock import Clock
 from prefixbench.run.addresses import origin_of
 from prefixbench.run.answer import Answer, Status, read_error
 from prefixbench.run.exposition import ScrapeError, ScrapeProblem
-from prefixbench.run.redact import is_loopback, safe_error
+from prefixbench.run.redact import is_loopback, private_parts, safe_error
 from prefixbench.run.snapshot import Scrape
 
 #: Pins a DP rank on vLLM (metrics-adapters.md section 7); servers may say in it who answered.
@@ -148,7 +148,7 @@ class Client:
                 http_status = response.status
                 dp_rank = _rank(response.headers.get(RANK_HEADER, ""))
                 await self._read(response, answer)
-            status, error = self._verdict(http_status, answer, body)
+            status, error = self._verdict(url, http_status, answer, body)
         except TimeoutError:
             status, error = self._late()
         except _CONNECTION_ERRORS as problem:
@@ -262,10 +262,12 @@ class Client:
     def _proxy_for(self, url: str) -> str | None:
         return None if self._proxy is None or is_loopback(url) else self._proxy
 
-    def _verdict(self, http_status: int, answer: Answer, body: bytes) -> tuple[Status, str | None]:
+    def _verdict(
+        self, url: str, http_status: int, answer: Answer, body: bytes
+    ) -> tuple[Status, str | None]:
         if http_status != 200 or answer.error is not None:
             told = answer.error or "no message"
-            safe = safe_error(told, prompt=_prompt_text(body), secrets=self._secrets())
+            safe = safe_error(told, prompt=_prompt_text(body), secrets=self._secrets(url))
             return Status.HTTP_ERROR, safe
         if answer.malformed:
             return Status.MALFORMED, "the answer is not of the expected form"
@@ -273,8 +275,11 @@ class Client:
             return Status.DISCONNECTED, "the stream ended early"
         return Status.OK, None
 
-    def _secrets(self) -> list[str]:
-        return [part for value in self._headers.values() for part in (value, *value.split()[1:])]
+    def _secrets(self, url: str) -> list[str]:
+        """What a server may repeat of a request, beside its prompt."""
+        values = self._headers.values()
+        of_headers = [part for value in values for part in (value, *value.split()[1:])]
+        return [*of_headers, *private_parts(url)]
 
 
 def _payload(body: bytes) -> bytes | BytesIO:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from prefixbench.core.errors import (
     ErrorContext,
     OutputExistsError,
@@ -23,6 +21,8 @@ from prefixbench.core.errors import (
     Stage,
     StorageError,
 )
+from prefixbench.core.shapes import Shape
+from prefixbench.dataset.json_files import json_object, read_document
 from prefixbench.dataset.layout import DATA, MANIFEST, METADATA, REPORT, document
 from prefixbench.dataset.reader import DatasetReader
 from prefixbench.run.results import RowWriter
@@ -66,24 +66,36 @@ class RunDirectory:
         draft.write_bytes(document(content))
         draft.replace(target)
 
-    def read(self, name: str) -> dict[str, Any]:
-        """A document of runtime/."""
-        content: dict[str, Any] = orjson.loads((self.runtime / name).read_bytes())
-        return content
+    def read(self, name: str, shape: Shape) -> dict[str, Any]:
+        """A document of runtime/; StorageError if it is not of this shape."""
+        return read_document(self.runtime / name, _cannot_go_on, shape, complete=True)
 
     def rows(self, name: str) -> RowWriter:
         """A JSON lines file of runtime/, continued where it ends."""
         return RowWriter(self.runtime / name, append=True)
 
-    def keep_rows(self, name: str, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
+    def keep_rows(
+        self, name: str, shape: Shape, wanted: Callable[[Mapping[str, Any]], bool]
+    ) -> None:
         """Drop the other rows of a JSON lines file, and a last line that is not whole."""
         source = self.runtime / name
         draft = source.with_suffix(".tmp")
         with source.open("rb") as lines, draft.open("wb") as kept:
-            for line in lines:
-                if line.endswith(b"\n") and wanted(orjson.loads(line)):
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    break
+                where = f"line {number} of {name}"
+                if wanted(json_object(line, where, _cannot_go_on, shape)):
                     kept.write(line)
         draft.replace(source)
+
+
+def _cannot_go_on(why: str) -> StorageError:
+    return StorageError(
+        f"this run cannot be resumed: {why}",
+        context=ErrorContext(stage=Stage.RUN, field="--resume"),
+        hint="restore the file, or start again with --overwrite",
+    )
 
 
 def open_directory(path: Path | None, *, resume: bool, overwrite: bool) -> RunDirectory:

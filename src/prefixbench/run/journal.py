@@ -17,6 +17,13 @@ from prefixbench.run.cache_document import cache_document, metrics_of, phase_row
 from prefixbench.run.cache_metrics import PrefixCacheRuntimeMetrics
 from prefixbench.run.checks import as_row, phase_checks
 from prefixbench.run.directory import CACHE, EVENTS, PERFORMANCE, RESULTS, RUN, RunDirectory
+from prefixbench.run.file_shapes import (
+    EVENT_ROW,
+    RESULT_ROW,
+    RESUMED_COUNTERS,
+    RESUMED_PERFORMANCE,
+    RESUMED_RUN,
+)
 from prefixbench.run.performance import PerformanceResult
 from prefixbench.run.phase_run import PhaseOutcome
 from prefixbench.run.results import RequestResult
@@ -90,14 +97,16 @@ class RunJournal:
         if not self._directory.holds_a_run:
             return set()
         self._check_same_dataset()
-        done = {_key(row) for row in self._directory.read(CACHE)["phases"] if row.get("complete")}
-        self._performance = self._earlier(PERFORMANCE, "phases", done)
-        self._cache = self._earlier(CACHE, "phases", done)
-        self._checks = self._earlier(CACHE, "checks", done)
-        earlier = self._directory.read(RUN)
-        self._isolation = [row for row in earlier["isolation"]["phases"] if _key(row) in done]
-        self._directory.keep_rows(RESULTS, lambda row: _key(row) in done)
-        self._directory.keep_rows(EVENTS, lambda _: True)
+        counters = self._directory.read(CACHE, RESUMED_COUNTERS)
+        done = {_key(row) for row in counters["phases"] if row["complete"]}
+        performance = self._directory.read(PERFORMANCE, RESUMED_PERFORMANCE)
+        self._performance = _of_phases(performance["phases"], done)
+        self._cache = _of_phases(counters["phases"], done)
+        self._checks = _of_phases(counters["checks"], done)
+        earlier = self._directory.read(RUN, RESUMED_RUN)
+        self._isolation = _of_phases(earlier["isolation"]["phases"], done)
+        self._directory.keep_rows(RESULTS, RESULT_ROW, lambda row: _key(row) in done)
+        self._directory.keep_rows(EVENTS, EVENT_ROW, lambda _: True)
         return done
 
     def event(self, name: str, keys: Mapping[str, Any]) -> None:
@@ -169,7 +178,7 @@ class RunJournal:
         )
 
     def _check_same_dataset(self) -> None:
-        earlier = self._directory.read(RUN)
+        earlier = self._directory.read(RUN, RESUMED_RUN)
         if any(earlier.get(key) != value for key, value in self._identity.items()):
             raise DatasetChangedError(
                 "the run in the output folder is of another data set",
@@ -179,15 +188,16 @@ class RunJournal:
                 hint="resume with the same data set, or choose another --output",
             )
 
-    def _earlier(
-        self, name: str, list_name: str, done: set[tuple[str, int]]
-    ) -> list[Mapping[str, Any]]:
-        return [row for row in self._directory.read(name)[list_name] if _key(row) in done]
-
 
 def now_text() -> str:
     """The present moment for people, in UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _of_phases(
+    rows: Sequence[Mapping[str, Any]], done: set[tuple[str, int]]
+) -> list[Mapping[str, Any]]:
+    return [row for row in rows if _key(row) in done]
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import PurePath
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 #: Longest error text that is kept, in characters.
 ERROR_CHARS = 200
@@ -22,6 +22,9 @@ _ECHO_CHARS = 12
 
 #: Of a long error text this much is looked at.
 _ERROR_SCAN_CHARS = 2000
+
+#: Shorter values of an address' query are no secrets, and stand in many words.
+_PRIVATE_CHARS = 4
 
 _TOKEN_IDS = re.compile(r"\d+(?:\s*,\s*\d+){3,},?")
 _ADDRESS = re.compile(r"https?://[^\s'\"<>]+", re.IGNORECASE)
@@ -43,6 +46,20 @@ def redact_url(url: str) -> str:
     except ValueError:  # of a server's own text, or a slip of the user
         return "[address]"
     return f"{parts.scheme}://{_host_label(parts.hostname or '')}:{port}"
+
+
+def private_parts(url: str) -> list[str]:
+    """What an address holds beside its label and a server's own routes.
+
+    >>> private_parts("http://gpu-7.cluster.example:8000/team/v1/completions?tenant=acme")
+    ['gpu-7.cluster.example', '/team', 'acme']
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    route = parts.path.partition("/v1/")[0]
+    values = [value for _, value in parse_qsl(parts.query) if len(value) >= _PRIVATE_CHARS]
+    named = host if "." in host and not is_loopback(url) else ""
+    return [part for part in (named, route, *values) if part.strip("/")]
 
 
 def is_loopback(url: str) -> bool:

@@ -80,7 +80,6 @@ def plan_prefix_lengths(
     # The configuration keeps the order of sending, so the rows of both match.
     planned = dict(zip(_in_sending_order(groups), request_plans(plan), strict=True))
     granularity = plan.geometry.granularity
-    counted = plan.counted_hits(plan.prefix_blocks)
     return PrefixPlanningResult(
         groups={
             name: replace(
@@ -96,7 +95,7 @@ def plan_prefix_lengths(
         target_hit_tokens=plan.targets.total * granularity,
         designed_hit_tokens=plan.hit_blocks * granularity,
         designed_hit_ratio=float(plan.ratio(plan.hit_blocks)),
-        residual_blocks=counted - plan.targets.total,
+        residual_blocks=plan.residual_blocks,
         steps=plan.steps,
     )
 

@@ -21,6 +21,7 @@ from prefixbench.core.log import event
 from prefixbench.core.wording import plural
 from prefixbench.workload.capacity import HitsByCapacity, is_slow_to_plan
 from prefixbench.workload.columns import IntArray
+from prefixbench.workload.exactness import OPEN_CIRCLE, coarse_steps
 from prefixbench.workload.lag import REPORTED_LAGS, Depths, LagModel, depths_of
 from prefixbench.workload.prefixes import group_budgets, plan_prefixes
 from prefixbench.workload.profiles import Profiled, profiled
@@ -37,7 +38,8 @@ class Plan(Setting):
     """A setting with its prefixes, rows in generation order.
 
     `budgets` are the hit blocks wanted of each group, None under one common planning ratio;
-    `gave_way` says which wish was left out because another excludes it.
+    `gave_way` says which wish was left out because another excludes it, `coarse_steps` why a
+    target in range may be missed by a few blocks.
     """
 
     prefix_blocks: IntArray
@@ -45,10 +47,29 @@ class Plan(Setting):
     steps: int
     profile: PlanProfile
     gave_way: tuple[str, ...] = ()
+    coarse_steps: str | None = None
 
     @property
     def order_prefixes(self) -> IntArray:
         return self.prefix_blocks
+
+    @cached_property
+    def counted_blocks(self) -> int:
+        """What the target counts, in blocks."""
+        return self.counted_hits(self.prefix_blocks)
+
+    @property
+    def residual_blocks(self) -> int:
+        """Blocks that the target counts beyond the wanted ones."""
+        return self.counted_blocks - self.targets.total
+
+    @property
+    def residual_blocks_by_group(self) -> list[int | None]:
+        """As `residual_blocks`, for each group; None where groups have no wanted hits."""
+        if self.budgets is None:
+            return [None] * len(self.workload.group_ids)
+        counted = self.counted_hits_by_group(self.prefix_blocks).tolist()
+        return [have - wanted for have, wanted in zip(counted, self.budgets, strict=True)]
 
     @cached_property
     def hit_blocks(self) -> int:
@@ -141,11 +162,12 @@ def plan_setting(setting: Setting) -> Plan:
             steps=steps,
             profile=shaped.profile,
             gave_way=tuple(_left_out(setting, shaped)),
+            coarse_steps=coarse_steps(setting, shaped.growth),
         )
         if not _circular(setting) or np.array_equal(setting.order, plan.order):
-            break
+            return plan
         setting = replace(setting, assumed=planned.prefix_blocks)
-    return plan
+    return replace(plan, coarse_steps=OPEN_CIRCLE)
 
 
 def _circular(setting: Setting) -> bool:

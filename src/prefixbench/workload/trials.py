@@ -85,8 +85,7 @@ class Trials:
         if changed is None or not changed.reachable:
             return False
         plan = plan_setting(changed)
-        missed = abs(plan.counted_hits(plan.prefix_blocks) - plan.targets.total)
-        near = plan.ratio(missed) <= exact(plan.config.validation.pass_tolerance)
+        near = plan.ratio(abs(plan.residual_blocks)) <= exact(plan.config.validation.pass_tolerance)
         # Where the order follows the prefixes, so does the range.
         return near and plan.reachable
 

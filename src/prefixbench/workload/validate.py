@@ -11,16 +11,16 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from prefixbench.config.target import exact
-from prefixbench.core.percentiles import percentile_of_sorted
 from prefixbench.core.records import ValidationStatus
+from prefixbench.workload.conditions import (
+    capacity_keys,
+    cumulative_hit_ratio,
+    reuse_distance,
+    robustness,
+)
 from prefixbench.workload.losses import level_blocks, unreachable_reasons
-from prefixbench.workload.order import reuse_distances
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.suggestions import Advice
-
-#: Points of the reported curve, and so many requests at most where no capacity is asked for.
-CURVE_POINTS = 200
-CURVE_REQUESTS = 200_000
 
 _SEVERITY = list(ValidationStatus)
 
@@ -132,8 +132,11 @@ def validation_report(plan: Plan, advice: Advice | None = None) -> dict[str, Any
         "expected_hit_tokens": verdict.expected_hit_tokens,
         "per_group": per_group,
         **_reachability(plan, advice),
+        "residual_blocks": plan.residual_blocks,
+        "coarse_steps": plan.coarse_steps,
         "planned_profile": plan.profile.value,
         "wishes_left_out": list(plan.gave_way),
+        "cumulative_hit_ratio": cumulative_hit_ratio(plan),
         "reuse_distance": reuse_distance(plan),
         "tree": tree_levels(plan),
         "sessions": session_keys(plan),
@@ -170,6 +173,7 @@ def _group_rows(plan: Plan) -> Iterator[dict[str, Any]]:
     """A row a group; only a group with a target of its own can fail."""
     cold = cold_loss_tokens(plan)
     judged = plan.targets.group_ratios is not None
+    missed = plan.residual_blocks_by_group
     for group, name in enumerate(plan.workload.group_ids):
         tokens = int(plan.workload.group_input_tokens[group])
         if not tokens:
@@ -184,6 +188,7 @@ def _group_rows(plan: Plan) -> Iterator[dict[str, Any]]:
             **verdict.deviation_keys(),
             "max_reachable_hit_ratio": float(most or 0),
             "cold_start_loss": cold[group],
+            "residual_blocks": missed[group],
             "validation_status": verdict.validation_status if judged else ValidationStatus.PASS,
         }
 
@@ -213,40 +218,6 @@ def _reachability(plan: Plan, advice: Advice | None) -> dict[str, Any]:
         "partial_changes": [s.to_json() for s in advice.partial] if advice else [],
         "highest_suggested_hit_ratio": float(advice.highest_ratio) if advice else None,
         "no_change_suffices": advice.statement if advice else None,
-    }
-
-
-def robustness(plan: Plan) -> dict[str, Any]:
-    """What concurrency does to the plan on its own order (lag model)."""
-    model, granularity = plan.lag_model, plan.geometry.granularity
-    one_point = plan.workload.input_tokens // (100 * granularity)
-    robust = model.largest_lag_keeping(plan.sequential_hit_blocks)
-    return {
-        "robust_to_concurrency": robust,
-        "robust_to_concurrency_1pp": model.largest_lag_keeping(
-            plan.sequential_hit_blocks - one_point
-        ),
-        "designed_hit_ratio_at_concurrency": {
-            str(lag): float(plan.ratio(hits)) for lag, hits in plan.hits_at_reported_lags.items()
-        },
-        "planned_concurrency": plan.config.planning.concurrency,
-        "concurrency_loss": _concurrency_loss(plan, robust),
-    }
-
-
-def _concurrency_loss(plan: Plan, robust: int) -> dict[str, Any] | None:
-    """What the concurrency that is planned for or sent with costs; None where it costs nothing."""
-    concurrency = max(plan.config.planning.concurrency, plan.config.execution.concurrency)
-    if concurrency <= robust:
-        return None
-    lost = plan.sequential_hit_blocks - plan.lag_model.hits(concurrency)
-    lost_pp = float(100 * plan.ratio(lost))
-    return {
-        "concurrency": concurrency,
-        "lost_tokens": lost * plan.geometry.granularity,
-        "lost_pp": lost_pp,
-        "message": f"{concurrency} requests in flight find {lost_pp:.2f} pp less than requests sent"
-        f" one after the other; up to {robust} lose nothing on this order",
     }
 
 
@@ -284,50 +255,6 @@ def session_keys(plan: Plan) -> dict[str, Any] | None:
         "later_turns": plan.workload.request_count - sessions,
         "history_hit_tokens": plan.history_hits * plan.geometry.granularity,
         "history_hit_ratio": float(plan.ratio(plan.history_hits)),
-    }
-
-
-def reuse_distance(plan: Plan) -> dict[str, Any] | None:
-    """How far apart two requests of a group are sent, in requests; None where no group repeats."""
-    distances = reuse_distances(plan.order, plan.workload.group).tolist()
-    if not distances:
-        return None
-    wanted = plan.arrangement.reuse_distance
-    return {
-        "wanted": wanted,
-        "as_wanted": None if wanted is None else distances.count(wanted) / len(distances),
-        **{f"p{q}": percentile_of_sorted(distances, q) for q in (10, 50, 90)},
-        "min": distances[0],
-        "max": distances[-1],
-    }
-
-
-def capacity_keys(plan: Plan) -> dict[str, Any]:
-    """What LRU caches of limited size do to the plan, one request after the other."""
-    capacity = plan.config.planning.capacity_blocks
-    keys: dict[str, Any] = {
-        "designed_hit_ratio_unlimited": float(plan.ratio(plan.sequential_hit_blocks)),
-        "planned_capacity_blocks": capacity,
-        "designed_hit_ratio_at_capacity": None,
-        "lossless_capacity_blocks": None,
-        "capacity_curve": None,
-    }
-    flat = plan.tree is None and plan.workload.session_count is None
-    if not flat or (capacity is None and plan.workload.request_count > CURVE_REQUESTS):
-        return keys
-    found = plan.hits_by_capacity
-    steps = found.capacities(CURVE_POINTS)
-    if plan.capacity_blocks is not None:
-        keys["designed_hit_ratio_at_capacity"] = float(plan.ratio(found.hits(plan.capacity_blocks)))
-    return keys | {
-        "lossless_capacity_blocks": plan.in_cache_blocks(found.lossless),
-        "capacity_curve": [
-            {
-                "capacity_blocks": plan.in_cache_blocks(step),
-                "hit_ratio": float(plan.ratio(found.hits(step))),
-            }
-            for step in steps
-        ],
     }
 
 
