@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefixbench.config.dataset import PromptFormat
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.config.suffix import CacheMatchSemantics
 from prefixbench.core.records import CacheScope, ValidationStatus
 from prefixbench.core.shapes import (
