@@ -238,9 +238,13 @@ async def test_token_ids_are_as_exact(tmp_path: Path, base: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("base", "isolation"), [(COLD, "auto"), (STATIC, "content")], ids=["cold", "static"]
 )
-async def test_chats_are_as_exact(tmp_path: Path, base: dict[str, Any], isolation: str) -> None:
+@pytest.mark.parametrize("carrier", ["user", "system"])
+async def test_chats_are_as_exact(
+    tmp_path: Path, base: dict[str, Any], isolation: str, carrier: str
+) -> None:
     tokenizer = str(chat_tokenizer(tmp_path / "tokenizer"))
-    dataset = sample(base, prompt_format="chat", tokenizer=tokenizer)
+    prefix = base["prefix"] | {"carrier": carrier}
+    dataset = sample(base, prompt_format="chat", tokenizer=tokenizer, prefix=prefix)
     async with running_server(ServeOptions(time_scale=0, tokenizer=tokenizer)) as url:
         await run_dataset_async(options(dataset, tmp_path / "run", url, isolation=isolation))
     assert_exact(tmp_path / "run", dataset)

@@ -7,13 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from content_samples import LABELS, builtin_pool, builtin_tokenizer, columns_of, prompt_text
+from prefixbench.config.prefix import Carrier
+from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.content.compose import Composer
-from prefixbench.content.template import chat_renderer, make_frame, shortest_possible
+from prefixbench.content.template import make_frame, messages_renderer, shortest_possible
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
 from prefixbench.core.errors import ConfigError, TokenizerError
+from prefixbench.dataset.members import whole_rows
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content +"
@@ -91,18 +95,48 @@ def test_chat_prompts_are_exact_inside_their_template(tmp_path: Path) -> None:
     rows = [(group, length, length // 2) for group in (0, 1) for length in (30, 31, 300)]
     rows += [(0, shortest_possible(frame), 0), (1, shortest_possible(frame) + 1, 0)]
     composer = Composer(builtin_pool(), frame, columns_of(rows, frame), LABELS)
-    render = chat_renderer(tokenizer)
+    render = messages_renderer(tokenizer)
     for request, (_, input_len, _) in enumerate(rows):
         ids = composer.prompt_ids(request).tolist()
         assert len(ids) == input_len
-        assert tokenizer.encode(render(prompt_text(composer, request))) == ids
+        messages = [{"role": "user", "content": prompt_text(composer, request)}]
+        assert tokenizer.encode(render(messages)) == ids
         assert tuple(ids[-frame.tail_len :]) == frame.tail_ids
 
 
 def test_the_template_file_of_newer_folders_is_read(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     (chat_folder(tmp_path) / "chat_template.jinja").write_text("[{{ messages[0].content }}]")
-    assert chat_renderer(load_tokenizer(tmp_path))("The x") == "[The x]"
+    render = messages_renderer(load_tokenizer(tmp_path))
+    assert render([{"role": "user", "content": "The x"}]) == "[The x]"
+
+
+def test_a_system_prompt_holds_the_prefix_and_its_divergence_block(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    tokenizer = load_tokenizer(chat_folder(tmp_path, chat_template=CHATML))
+    frame = make_frame(tokenizer, "chat", carrier=Carrier.SYSTEM)
+    rows = [(group, length, length // 2) for group in (0, 1) for length in (60, 61, 300)]
+    rows += [(0, shortest_possible(frame), 0), (1, shortest_possible(frame) + 1, 0)]
+    columns = columns_of(rows, frame)
+    composer = Composer(builtin_pool(), frame, columns, LABELS)
+    batch = composer.batch(np.arange(len(rows)))
+    for request, row in enumerate(whole_rows(batch, PromptFormat.CHAT)):
+        ids, (system, user) = composer.prompt_ids(request), row["messages"]
+        assert (system["role"], user["role"]) == ("system", "user")
+        assert len(ids) == columns.input_len[request]
+        assert tokenizer.encode(messages_renderer(tokenizer)([system, user])) == ids.tolist()
+        # Opening word, content of the prefix, divergence block: all in the system prompt.
+        inside = 1 + columns.planned_prefix_len[request] - frame.head_len
+        inside += columns.divergence_len[request]
+        assert len(tokenizer.encode(system["content"])) == inside
+
+
+def test_a_template_without_system_messages_is_refused_by_name(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    tokenizer = load_tokenizer(chat_folder(tmp_path, chat_template=refusing + CHATML))
+    with pytest.raises(ConfigError, match="refuses a system message"):
+        make_frame(tokenizer, "chat", carrier=Carrier.SYSTEM)
 
 
 def test_chat_without_a_template_is_a_config_error() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from prefixbench.config.lengths import ExplicitLength, LengthDistributionConfig
 from prefixbench.config.planning import PlanningConfig
-from prefixbench.config.prefix import PrefixGroupConfig
+from prefixbench.config.prefix import Carrier, PrefixGroupConfig
 from prefixbench.config.problems import nearest_word
 from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.config.routing import RoutingConfig, RoutingPolicy
@@ -286,6 +286,28 @@ def _sessions_are_text(
         )
 
 
+def _a_system_prompt_is_for_chats(
+    prefix: PrefixGroupConfig, prompt_format: PromptFormat, suffix: SuffixGenerationConfig
+) -> Problems:
+    if prefix.carrier is not Carrier.SYSTEM:
+        return
+    if prompt_format is not PromptFormat.CHAT:
+        yield ConfigProblem(
+            path="prefix.carrier",
+            message="names a message, which only chats have",
+            given=str(prefix.carrier),
+            allowed=f"prompt_format: {PromptFormat.CHAT} beside it",
+        )
+    if not suffix.divergence_block:
+        yield ConfigProblem(
+            path="prefix.carrier",
+            message="needs a divergence block: what the template puts behind a system prompt is"
+            " equal in all requests",
+            given=str(prefix.carrier),
+            allowed="suffix.divergence_block: true",
+        )
+
+
 _CHECKS: tuple[Callable[..., Problems], ...] = (
     _input_lengths_are_one_a_request,
     _output_lengths_are_one_a_request,
@@ -298,4 +320,5 @@ _CHECKS: tuple[Callable[..., Problems], ...] = (
     _a_tree_shares_across_groups,
     _sessions_are_whole,
     _sessions_are_text,
+    _a_system_prompt_is_for_chats,
 )

@@ -36,6 +36,13 @@ class PrefixMode(StrEnum):
     MULTI_PREFIX = "multi_prefix"
 
 
+class Carrier(StrEnum):
+    """The message of a chat that holds the planned prefix."""
+
+    USER = "user"
+    SYSTEM = "system"
+
+
 class GroupConfig(Section):
     """One prefix group and its share of the requests."""
 
@@ -144,6 +151,12 @@ class PrefixGroupConfig(Section):
         " Instead of group_count and groups.",
     )
     groups: tuple[GroupConfig, ...] = Field(default=(), description="The groups by name.")
+    carrier: Carrier = Field(
+        default=Carrier.USER,
+        description="With prompt_format: chat, the message that holds the planned prefix. system:"
+        " a system prompt of the group, which ends with the request's divergence block; the"
+        " natural text is the user's message.",
+    )
     assignment: tuple[Name, ...] = Field(
         default=(), description="The group of each request, in generation order."
     )

@@ -182,10 +182,17 @@ class PromptBatch:
     def __init__(self, composer: Composer, requests: Positions) -> None:
         self._composer = composer
         self._recipes = composer.recipes.of(requests)
-        self._slots = lay_unique_parts(self._recipes, composer.pool.words, composer.passages.suffix)
+        self._slots = lay_unique_parts(
+            self._recipes, composer.pool.words, composer.passages.suffix, composer.frame.boundary
+        )
 
     def __len__(self) -> int:
         return len(self._recipes.group)
+
+    @property
+    def has_system_prompts(self) -> bool:
+        """Whether texts are those of two messages, a system prompt and the user's."""
+        return bool(self._composer.frame.boundary_ids)
 
     def stored_texts(self) -> list[TextPart]:
         """The part of each text that a data set holds: all of it."""
@@ -196,7 +203,10 @@ class PromptBatch:
         return self.ids()
 
     def texts(self) -> list[TextPart]:
-        """Texts to send, JSON-escaped, unquoted, part by part; each is the join of its entries."""
+        """Texts to send, JSON-escaped, unquoted, part by part; each is the join of its entries.
+
+        Where a system prompt holds the prefix, two contents with what parts them in JSON.
+        """
         opening = escape(self._composer.frame.opening)
         shared = [master.view[: cut.text_bytes] for master, cut in self._cuts]
         return [[opening] * len(shared), shared, *(slot.texts() for slot in self._slots)]

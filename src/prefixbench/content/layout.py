@@ -1,6 +1,6 @@
 """What follows the shared prefix, laid out for many prompts at once.
 
-    markers | fillers | opening samples, if named | ring | fillers
+    markers | fillers | boundary of two messages | opening samples, if named | ring | fillers
 
 A *slot* is one such part in all prompts of a batch: the same tape, another stretch in each. Texts
 and ids are both cut from slots, so they cannot disagree.
@@ -48,18 +48,28 @@ class Slot(NamedTuple):
         return [ids[start:stop] for start, stop in bounds]
 
 
-def lay_unique_parts(recipes: Recipes, words: Words, passage: Passage) -> list[Slot]:
-    """The slots of these prompts from their prefix to the tail, in order; no empty ones."""
-    slots = _slots(recipes, words, passage)
+def lay_unique_parts(
+    recipes: Recipes, words: Words, passage: Passage, boundary: Tape | None = None
+) -> list[Slot]:
+    """The slots of these prompts from their prefix to the tail, in order; no empty ones.
+
+    A `boundary` of one piece stands before the natural text.
+    """
+    slots = _slots(recipes, words, passage, boundary)
     return [slot for slot in slots if (slot.stops > slot.starts).any()]
 
 
-def _slots(recipes: Recipes, words: Words, passage: Passage) -> Iterator[Slot]:
+def _slots(
+    recipes: Recipes, words: Words, passage: Passage, boundary: Tape | None
+) -> Iterator[Slot]:
     filler_start, filler_count = recipes.filler_start, recipes.filler_count
     markers = words.request_markers
     yield Slot(markers, recipes.first_marker, recipes.first_marker + (recipes.marker_count > 0))
     yield Slot(markers, recipes.second_marker, recipes.second_marker + (recipes.marker_count > 1))
     yield from _run(words.fillers, filler_start, filler_count)
+    if boundary is not None:
+        none = np.zeros_like(filler_start)
+        yield Slot(boundary, none, none + 1)
     yield from _opening(passage, recipes.opening_stop)
     yield from _ring_stretch(passage.ring, recipes.ring_start, recipes.ring_stop)
     yield from _run(words.fillers, filler_start + filler_count, recipes.last_filler_count)

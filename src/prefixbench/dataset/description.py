@@ -144,4 +144,8 @@ def _statistics(plan: Plan) -> dict[str, Any]:
 
 def _filler(materials: Materials) -> dict[str, Any]:
     filler = materials.warmup_filler
-    return {"text": filler.text, "id": filler.id}
+    return {
+        "text": filler.text,
+        "id": filler.id,
+        "messages_behind": materials.frame.messages_behind,
+    }

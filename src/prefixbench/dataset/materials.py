@@ -91,7 +91,7 @@ class Materials:
 def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = None) -> Materials:
     """Load the tokenizer and the corpora; `corpus` stands for every source that is text."""
     tokenizer = load_tokenizer(config.tokenizer)
-    frame = make_frame(tokenizer, config.prompt_format)
+    frame = _frame_of(config, tokenizer)
     suffix, prefix = _open_sources(config, tokenizer, corpus)
     pool = load_pool(
         tokenizer,
@@ -133,8 +133,12 @@ def _text_of(source: DataSourceConfig) -> tuple[Any, ...]:
 
 def load_planning_frame(config: PrefixCacheDatasetConfig) -> setting.Frame:
     """Head and tail lengths alone: what a plan needs of the tokenizer."""
-    frame = make_frame(load_tokenizer(config.tokenizer), config.prompt_format)
+    frame = _frame_of(config, load_tokenizer(config.tokenizer))
     return _planning_frame(config, frame)
+
+
+def _frame_of(config: PrefixCacheDatasetConfig, tokenizer: Tokenizer) -> Frame:
+    return make_frame(tokenizer, config.prompt_format, carrier=config.prefix.carrier)
 
 
 def _planning_frame(config: PrefixCacheDatasetConfig, frame: Frame) -> setting.Frame:

@@ -19,32 +19,35 @@ def prompt_parts(batch: PromptBatch, prompt_format: PromptFormat) -> list[TextPa
     part."""
     if prompt_format is PromptFormat.TOKEN_IDS:
         return _id_parts(batch.stored_ids())
-    return _text_parts(batch.stored_texts(), len(batch), prompt_format)
+    return _text_parts(batch.stored_texts(), batch, prompt_format)
 
 
 def _whole_parts(batch: PromptBatch, prompt_format: PromptFormat) -> list[TextPart]:
     """As `prompt_parts`, histories included, and a stand-in for each answer of the server."""
     if prompt_format is PromptFormat.TOKEN_IDS:
         return _id_parts(batch.ids())
-    return _text_parts(batch.texts(), len(batch), prompt_format)
+    return _text_parts(batch.texts(), batch, prompt_format)
 
 
 def _id_parts(prompts: list[Ids]) -> list[TextPart]:
     return [[b'"prompt_token_ids":'] * len(prompts), [_as_json(ids) for ids in prompts]]
 
 
-def _text_parts(texts: list[TextPart], count: int, prompt_format: PromptFormat) -> list[TextPart]:
+def _text_parts(
+    texts: list[TextPart], batch: PromptBatch, prompt_format: PromptFormat
+) -> list[TextPart]:
     """Texts are spliced in, since the pool holds them escaped."""
     match prompt_format:
         case PromptFormat.TOKEN_IDS:
             raise ValueError("prompts of ids have no text")
         case PromptFormat.CHAT:
-            start, end = b'"messages":[{"role":"user","content":"', b'"}]'
+            role = b"system" if batch.has_system_prompts else b"user"
+            start, end = b'"messages":[{"role":"%b","content":"' % role, b'"}]'
         case PromptFormat.TEXT:
             start, end = b'"prompt":"', b'"'
         case other:
             assert_never(other)
-    return [[start] * count, *texts, [end] * count]
+    return [[start] * len(batch), *texts, [end] * len(batch)]
 
 
 def stored_rows(batch: PromptBatch, prompt_format: PromptFormat) -> list[dict[str, Any]]:
@@ -76,9 +79,9 @@ def _as_json(ids: Ids) -> bytes:
 
 
 def prompt_sha256(row: Mapping[str, Any]) -> str:
-    """SHA-256 of a row's prompt: of the text, the message's content, or the ids as JSON."""
+    """SHA-256 of a row's prompt: of the text, the messages' contents, or the ids as JSON."""
     if "messages" in row:
-        prompt = row["messages"][0]["content"].encode()
+        prompt = "\0".join(message["content"] for message in row["messages"]).encode()
     elif "prompt" in row:
         prompt = row["prompt"].encode()
     else:

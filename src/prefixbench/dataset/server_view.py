@@ -17,7 +17,7 @@ from prefixbench.content.fast_engine import (
     load_fast_engine,
 )
 from prefixbench.content.tape import Ids
-from prefixbench.content.template import chat_renderer
+from prefixbench.content.template import messages_renderer
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
 from prefixbench.core.errors import ErrorContext, Stage, TokenizerError
 from prefixbench.core.log import event
@@ -38,7 +38,7 @@ class ServerView:
         self._tokenizer = tokenizer
         self._format = prompt_format
         is_chat = prompt_format is PromptFormat.CHAT
-        self._render = chat_renderer(tokenizer) if is_chat else None
+        self._render = messages_renderer(tokenizer) if is_chat else None
         before, after = ((), ()) if is_chat else tokenizer.frame_ids
         self._before, self._after = (np.array(ids, dtype=np.uint32) for ids in (before, after))
         self._fast: FastEngine | None = None
@@ -106,4 +106,4 @@ class ServerView:
         """The text the model sees of one row, special tokens spelled out by the template."""
         if self._render is None:
             return str(row["prompt"])
-        return self._render(str(row["messages"][0]["content"]))
+        return self._render(row["messages"])

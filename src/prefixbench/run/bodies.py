@@ -91,8 +91,8 @@ class BodyBuilder:
     def prompt(self, row: Mapping[str, Any]) -> Prompt:
         """The field that holds the row's prompt, with the opening word of this phase."""
         if "messages" in row:
-            *before, last = row["messages"]
-            return {"messages": [*before, last | {"content": self._opened(last["content"])}]}
+            first, *behind = row["messages"]
+            return {"messages": [first | {"content": self._opened(first["content"])}, *behind]}
         if "prompt_token_ids" in row:
             return {"prompt": self._opened_ids(row["prompt_token_ids"])}
         return {"prompt": self._opened(row["prompt"])}
@@ -125,9 +125,9 @@ class BodyBuilder:
 def _prefix_of(request: PlannedRequest, filler: Mapping[str, Any]) -> dict[str, Any]:
     row, chars = request.row, request.metadata.get("prefix_chars", 0)
     if "messages" in row:
-        *before, last = row["messages"]
-        content = last["content"][:chars] + filler["text"]
-        return {"messages": [*before, last | {"content": content}]}
+        first = row["messages"][0]
+        content = first["content"][:chars] + filler["text"]
+        return {"messages": [first | {"content": content}, *filler.get("messages_behind", ())]}
     if "prompt_token_ids" in row:
         ids = row["prompt_token_ids"][: request.planned_prefix_len]
         return {"prompt_token_ids": [*ids, filler["id"]]}
