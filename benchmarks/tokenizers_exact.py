@@ -31,7 +31,7 @@ from prefixbench.content.pool_cache import load_pool
 from prefixbench.content.recipes import ContentColumns
 from prefixbench.content.template import Frame, make_frame
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
-from prefixbench.dataset.members import prompt_rows
+from prefixbench.dataset.members import whole_rows
 from prefixbench.dataset.server_view import ServerView
 
 VARIABLE = "PREFIXBENCH_TOKENIZERS"
@@ -116,7 +116,7 @@ def mismatches(
     wrong = 0
     for start in range(0, count, 256):
         batch = composer.batch(np.arange(start, min(start + 256, count)))
-        rows = prompt_rows(batch, prompt_format)
+        rows = whole_rows(batch, prompt_format)
         if start == 0:
             view.try_fast_engine(rows)
         pairs = zip(view(rows), batch.ids(), strict=True)
@@ -144,7 +144,7 @@ def wrong_blocks(tokenizer: Tokenizer, pool: Pool, count: int) -> tuple[int, int
     wrong = 0
     for start in range(0, count, 4096):
         batch = composer.batch(np.arange(start, min(start + 4096, count)))
-        rows = prompt_rows(batch, PromptFormat.TEXT)
+        rows = whole_rows(batch, PromptFormat.TEXT)
         if start == 0:
             view.try_fast_engine(rows)
         for encoded, planned in zip(view(rows), batch.ids(), strict=True):

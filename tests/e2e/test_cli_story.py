@@ -128,6 +128,23 @@ def test_the_host_gives_back_what_the_device_has_lost(tmp_path: Path) -> None:
     assert document["requests"][2]["tier_hit_tokens"] == document["tier_hits"] == 8
 
 
+@pytest.mark.parametrize(
+    ("profile", "found"),
+    [("vllm-0.28+window8", [0, 16, 16]), ("vllm-0.33+window8", [0, 0, 16])],
+)
+def test_layers_with_windows_have_stories_too(
+    profile: str, found: list[int], tmp_path: Path
+) -> None:
+    """The end of a shared prefix is kept from its first use on, or (0.29 on) from its second."""
+    requests = asked(**{name: "abcd efgh ijkl mnop " + name * 9 for name in "ABC"})
+    document = told(tmp_path, requests, profile=profile)
+    assert list(hits(document).values()) == found
+    shared = [block["block"] for block in document["requests"][0]["blocks"][:4]]
+    assert all(
+        [block["block"] for block in row["blocks"][:4]] == shared for row in document["requests"]
+    )
+
+
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     story = {"block_size": 4, "requests": asked(A="abcd efgh i", B="abcd efgh i")}
     page = tell(tmp_path, story, "--profile", "sglang-0.5", "--capacity-blocks", "9")

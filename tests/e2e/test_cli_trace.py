@@ -159,6 +159,17 @@ def test_ids_that_contradict_each_other_are_noted(tmp_path: Path) -> None:
     assert "more blocks than their input fills" in simulated(path, "--block-size", 8)["notes"][1]
 
 
+def test_nothing_told_of_sharing_is_not_nothing_shared(tmp_path: Path) -> None:
+    source, trace = tmp_path / "azure.csv", tmp_path / "trace.jsonl"
+    source.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,480,10\n")
+    assert run("trace", "convert", source, "--format", "azure", "--output", trace).exit_code == 0
+    result = run("simulate", "--trace", trace, "--format", "mooncake", "--json")
+    document = json.loads(result.stdout)
+    assert document["hit_ratio"] is None
+    assert document["block_size"] is None
+    assert any("nothing is known of what they share" in note for note in document["notes"])
+
+
 def test_a_time_to_live_needs_arrivals(tmp_path: Path) -> None:
     path = tmp_path / "timeless.jsonl"
     path.write_text('{"input_length": 8, "hash_ids": [1]}\n' * 2)

@@ -27,6 +27,7 @@ from prefixbench.core.errors import (
     UnreachableTargetError,
     ValidationFailedError,
 )
+from prefixbench.dataset import compose as compose_module
 from prefixbench.dataset import writer as writer_module
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.dataset.reader import DatasetReader
@@ -396,6 +397,7 @@ def test_a_full_disk_is_a_clear_error_that_loses_nothing(
         write(self, chunk)
 
     monkeypatch.setattr(writer_module.DatasetWriter, "write", failing)
+    monkeypatch.setattr(compose_module, "_CHUNKS_AT_ONCE", 1)
     with pytest.raises(StorageError, match="No space left") as caught:
         generate(tmp_path / "out")
     assert "--resume" in caught.value.hint

@@ -70,9 +70,8 @@ class GroupEngine(oracle.Engine):
         hash_function = get_hash_fn_by_name("sha256")
         init_none_hash(hash_function)
         ahead = getattr(vllm_config, "num_hash_lookahead_tokens", 0)
-        self._hasher = get_request_block_hasher(
-            hash_block, hash_function, *([ahead] if ahead else [])
-        )
+        hasher = get_request_block_hasher(hash_block, hash_function, *([ahead] if ahead else []))
+        self._hasher = hasher if settings["enable_prefix_caching"] else None
         self.scheduler = Scheduler(
             vllm_config,
             _kv_config(settings, sizes),
@@ -114,7 +113,7 @@ def _vllm_config(settings: Config, block: int) -> Any:
     scheduler = SchedulerConfig(
         **{name: settings[name] for name in given}, async_scheduling=False, is_encoder_decoder=False
     )
-    cache = CacheConfig(block_size=block, enable_prefix_caching=True)
+    cache = CacheConfig(block_size=block, enable_prefix_caching=settings["enable_prefix_caching"])
     cache.num_gpu_blocks = settings["usable_blocks"] + 1
     config = VllmConfig(
         model_config=model,

@@ -29,6 +29,8 @@ def test_vllm_still_gives_the_recorded_names(tmp_path: Path) -> None:
         check=False,
         timeout=300,
     )
+    if "xxhash is required" in done.stderr:
+        pytest.skip(f"the environment of {VARIABLE} has no xxhash")
     assert done.returncode == 0, done.stderr[-2000:]
     given, recorded = json.loads(done.stdout), json.loads(RECORDED.read_text())
     assert given["rows"] == recorded["rows"]

@@ -64,6 +64,8 @@ def test_what_nobody_told_was_not_cached_and_one_token_always_is_computed(tmp_pa
         ({"prompt_tokens": 0}, "line 1: prompt_tokens is no whole number from 1 on"),
         ({"prompt_tokens": "many"}, "line 1: prompt_tokens is no number"),
         ({"output_tokens": None}, "line 1: output_tokens is missing"),
+        ({"finished_ns": 1}, "line 1: sent, first_token and finished do not follow"),
+        ({"sent_ns": 3 * 10**9}, "line 1: sent, first_token and finished do not follow"),
         ({"first_token_ns": True}, "line 1: first_token_ns is no number"),
     ],
 )
@@ -79,6 +81,12 @@ def test_a_table_names_its_line_too(tmp_path: Path) -> None:
     path.write_text("sent_s,first_token_s,finished_s,prompt_tokens,output_tokens\n1,2,3,x,5\n")
     with pytest.raises(ConfigError, match=r"rows\.csv, line 2: prompt_tokens is no number"):
         read_measured(path)
+
+
+def test_requests_that_took_no_time_tell_nothing(tmp_path: Path) -> None:
+    at_once = ROW | dict.fromkeys(("first_token_ns", "finished_ns"), ROW["sent_ns"])
+    with pytest.raises(ConfigError, match="took time"):
+        read_measured(lines(tmp_path / "rows.jsonl", at_once))
 
 
 def test_nothing_answered_is_refused(tmp_path: Path) -> None:

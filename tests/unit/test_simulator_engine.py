@@ -152,7 +152,7 @@ def test_a_policy_that_the_engine_does_not_have_is_refused(profile, policy) -> N
         Engine(profile, policy=policy)
 
 
-@pytest.mark.parametrize("profile", ["llamacpp", "trtllm", "lmdeploy", "sglang-0.5:decode"])
+@pytest.mark.parametrize("profile", ["trtllm", "lmdeploy", "sglang-0.5:decode", "llamacpp:decode"])
 def test_what_is_only_described_is_not_simulated(profile) -> None:
     with pytest.raises(ConfigError, match=r"simulated"):
         Engine(profile)

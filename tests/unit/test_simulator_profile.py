@@ -107,5 +107,5 @@ def test_a_row_shows_every_rule_plainly() -> None:
 
 def test_a_row_says_whether_it_is_simulated_or_only_described() -> None:
     described = {row.name for row in profiles() if not row.is_simulated}
-    assert described == {"llamacpp", "trtllm", "lmdeploy"}
+    assert described == {"trtllm", "lmdeploy"}
     assert get_profile("vllm-0.33").values()["simulated"] is True

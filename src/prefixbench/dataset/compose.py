@@ -26,6 +26,10 @@ from prefixbench.workload.lengths import request_id
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.sessions import continued_request
 
+#: What is computed for a batch of rows costs little more for many: some megabytes of text at once.
+_TOKENS_AT_ONCE = 1 << 22
+_CHUNKS_AT_ONCE = 4
+
 #: Rows joined at once: a usual piece is hashed and copied before it leaves the processor's cache.
 _JOINED_ROWS = 32
 
@@ -42,9 +46,17 @@ class ChunkComposer:
     def chunk_count(self) -> int:
         return -(-self.plan.workload.request_count // CHUNK_ROWS)
 
-    def chunk(self, number: int) -> RowChunk:
-        start = number * CHUNK_ROWS
-        stop = min(start + CHUNK_ROWS, self.plan.workload.request_count)
+    @property
+    def rows_at_once(self) -> int:
+        """Rows composed in one go: whole chunks, fewer of them where prompts are long."""
+        workload = self.plan.workload
+        mean_len = workload.input_tokens // workload.request_count
+        chunks = _TOKENS_AT_ONCE // (mean_len * CHUNK_ROWS)
+        return CHUNK_ROWS * min(max(chunks, 1), _CHUNKS_AT_ONCE)
+
+    def rows_from(self, start: int) -> RowChunk:
+        """The rows at places [start, start + rows_at_once) of the sending order."""
+        stop = min(start + self.rows_at_once, self.plan.workload.request_count)
         requests = self.plan.order[start:stop]
         batch = self.composed.composer.batch(requests)
         metadata = metadata_lines(self.plan, self.composed, batch, start, stop)
@@ -113,16 +125,17 @@ class ChunkComposer:
 
 
 def compose_chunks(chunks: ChunkComposer, *, first: int, workers: int) -> Iterator[RowChunk]:
-    """All chunks from `first` on, in order; a few are composed ahead by worker processes."""
-    numbers = range(first, chunks.chunk_count)
-    if workers <= 1 or len(numbers) <= 1:
-        yield from map(chunks.chunk, numbers)
+    """All rows from chunk `first` on, in order; some are composed ahead by worker processes."""
+    count = chunks.plan.workload.request_count
+    starts = range(first * CHUNK_ROWS, count, chunks.rows_at_once)
+    if workers <= 1 or len(starts) <= 1:
+        yield from map(chunks.rows_from, starts)
         return
     # Unlike the standard library's pool, this one never runs the caller's main module again.
     with ProcessPoolExecutor(workers, initializer=_adopt, initargs=(chunks,)) as pool:
         pending: deque[Future[RowChunk]] = deque()
-        for number in numbers:
-            pending.append(pool.submit(_compose_adopted, number))
+        for start in starts:
+            pending.append(pool.submit(_compose_adopted, start))
             if len(pending) > 2 * workers:
                 yield pending.popleft().result()
         while pending:
@@ -137,5 +150,5 @@ def _adopt(chunks: ChunkComposer) -> None:
     _adopted[:] = [chunks]
 
 
-def _compose_adopted(number: int) -> RowChunk:
-    return {name: list(pieces) for name, pieces in _adopted[0].chunk(number).items()}
+def _compose_adopted(start: int) -> RowChunk:
+    return {name: list(pieces) for name, pieces in _adopted[0].rows_from(start).items()}

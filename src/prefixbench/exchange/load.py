@@ -25,6 +25,8 @@ from prefixbench.simulator.trace import BlockIds, TraceRequest
 
 log = logging.getLogger(__name__)
 
+_SILENT = "no request names a block, so nothing is known of what they share"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTrace:
@@ -82,15 +84,18 @@ def _loaded(trace: Trace, form: TraceFormat, source: str) -> LoadedTrace:
     requests = list(trace.requests)
     if not requests:
         raise broken_trace(f"{trace.name} holds no requests", hint="name another file")
+    # Nothing told of sharing is not the same as nothing shared.
+    tells = any(request.blocks for request in requests)
+    silent = trace.block_size is not None and not tells
     return LoadedTrace(
         name=trace.name,
         format=form,
         sha256=source,
         requests=requests,
-        block_size=trace.block_size,
-        ids=trace.ids,
+        block_size=trace.block_size if tells else None,
+        ids=trace.ids if tells else None,
         chosen=trace.chosen,
-        notes=trace.notes,
+        notes=(*trace.notes, *((_SILENT,) if silent else ())),
     )
 
 

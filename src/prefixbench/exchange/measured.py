@@ -43,6 +43,8 @@ def read_measured(source: Path) -> MeasuredRun:
     requests = [row for row in found if row is not None]
     if not requests:
         raise broken_trace(f"{path.name} holds no answered request", hint=f"rows with {FIELDS}")
+    if all(request.finished_ns == request.sent_ns for request in requests):
+        raise broken_trace(f"no request of {path.name} took time", hint=f"rows with {FIELDS}")
     return MeasuredRun(requests, len(found) - len(requests))
 
 
@@ -51,13 +53,16 @@ def _request_of(row: Mapping[str, Any]) -> MeasuredRequest | None:
     if row.get("status", "ok") != "ok" or first_token_ns is None:
         return None
     input_len = fields.whole(row, "prompt_tokens", least=1)
+    sent_ns, finished_ns = _told_moment(row, "sent"), _told_moment(row, "finished")
+    if not sent_ns <= first_token_ns <= finished_ns:
+        raise FieldError("sent, first_token and finished do not follow each other")
     return MeasuredRequest(
         input_len=input_len,
         output_len=fields.whole(row, "output_tokens", least=1),
         cached_len=min(fields.optional_whole(row, "cached_tokens") or 0, input_len - 1),
-        sent_ns=_told_moment(row, "sent"),
+        sent_ns=sent_ns,
         first_token_ns=first_token_ns,
-        finished_ns=_told_moment(row, "finished"),
+        finished_ns=finished_ns,
     )
 
 

@@ -6,7 +6,7 @@ caller submits requests when they arrive and asks for a step whenever there is w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from prefixbench.simulator.profile import EngineProfile, get_profile
 from prefixbench.simulator.request import EngineRequest, LiveRequest
 from prefixbench.simulator.rules import CacheKind, Role, TierRules
 from prefixbench.simulator.scheduler import MixedScheduler
+from prefixbench.simulator.slots import SlotScheduler
 from prefixbench.simulator.stats import EngineStats
 from prefixbench.simulator.stepping import (
     CacheContents,
@@ -284,10 +285,12 @@ def _make_scheduler(profile: EngineProfile, options: SchedulerOptions, clock: Cl
             context=ErrorContext(stage=Stage.SIMULATE, field="engine_profile"),
             hint="leave one of them out of the profile's name",
         )
-    make: type[TreeScheduler] | type[MixedScheduler] | type[PhasedScheduler]
+    make: Callable[[EngineProfile, SchedulerOptions, Callable[[], int]], Scheduler]
     policies: tuple[Policy, ...]
     if profile.cache is CacheKind.TREE:
         make, policies = TreeScheduler, (Policy.FCFS, Policy.LPM, Policy.DFS_WEIGHT)
+    elif profile.cache is CacheKind.SLOTS:
+        make, policies = SlotScheduler, (Policy.FCFS,)
     elif profile.groups:
         make, policies = GroupedScheduler, (Policy.FCFS, Policy.PRIORITY)
     elif profile.mixed_steps:

@@ -12,7 +12,7 @@ from one pool. Executed in vLLM 0.28, 0.30, 0.32 and 0.33:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prefixbench.simulator.block_keys import BlockKeys, Key
@@ -72,9 +72,8 @@ class GroupedScheduler(MixedScheduler):
         end = (place + 1) * layout.sizes[group] // layout.name_len
         return self._keys_of(live)[end - 1] * len(layout.sizes) + group
 
-    def _cached_names(self) -> Iterable[Key]:
-        cached = self.pool.keys()
-        return {key // len(self._layout.sizes) for key in cached}
+    def _name_of(self, key: Key) -> Key:
+        return key // len(self._layout.sizes)
 
     # Blocks of one request.
 

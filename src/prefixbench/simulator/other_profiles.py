@@ -142,7 +142,8 @@ _LLAMACPP = profile_row(
         "partial_block": "60 shared tokens of 100 hit 60, executed",
         "publish": "a slot keeps what its last request computed, executed",
         "keyless_freed": "there are no blocks",
-        "eviction": "the least recently used slot is overwritten, executed",
+        "eviction": "where no slot shares a tenth of the prompt, the least recently used one is "
+        "overwritten; a host prompt cache (cache_ram_mib) is not simulated, executed",
         "touch_order": "a slot is cut where the new prompt leaves the old one, executed",
         "duplicates": "two slots may hold the same prompt, executed",
         "counting": "cache_n of each answer, executed",

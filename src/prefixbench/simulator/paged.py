@@ -89,8 +89,8 @@ class PagedScheduler(ABC):
         return CacheContents(pool.cached_blocks, pool.cached_keys, *self.evictions)
 
     def view(self) -> PoolView:
-        pool = self.pool
-        return PoolView(frozenset(pool.keys()), pool.blank_blocks, tuple(pool.queue()))
+        queue = (None if key is None else self._name_of(key) for key in self.pool.queue())
+        return PoolView(frozenset(self._cached_names()), self.pool.blank_blocks, tuple(queue))
 
     def block_keys(self, request: EngineRequest) -> list[Key]:
         """Names of the request's full blocks, its answer included."""
@@ -227,7 +227,11 @@ class PagedScheduler(ABC):
         self._keys.forget_all_but(chain(self._cached_names(), below, *wanted))
 
     def _cached_names(self) -> Iterable[Key]:
-        return self.pool.keys()
+        return map(self._name_of, self.pool.keys())
+
+    def _name_of(self, key: Key) -> Key:
+        """The name that a request has for a block which the pool knows by a key."""
+        return key
 
     # Counting.
 

@@ -218,10 +218,9 @@ class EngineProfile:
     @property
     def is_simulated(self) -> bool:
         """Whether the engine follows these rules; other rows only describe theirs."""
-        if self.cache is CacheKind.TREE:
+        if self.cache is not CacheKind.BLOCKS:
             return self.role is not Role.DECODE
-        is_paged = self.cache is CacheKind.BLOCKS and self.eviction is EvictionUnit.BLOCK
-        return is_paged and self.partial_block is not PartialBlock.HITS
+        return self.eviction is EvictionUnit.BLOCK and self.partial_block is not PartialBlock.HITS
 
     def values(self) -> dict[str, str | int | bool]:
         """Every rule by name, plain, as the printed table and `--json` show it."""

@@ -100,8 +100,9 @@ class CacheContents(NamedTuple):
 
 
 class PoolView(NamedTuple):
-    """A pool of blocks at one moment, each block told by its key.
+    """A pool of blocks at one moment, each block told by its name.
 
+    Where layers keep their KV in several groups, each group's block has the same name.
     `findable` are the keys that a look-up finds. `queue` are the free blocks in the order in which
     they are handed out, None for those without a key; `blank_blocks` more, which hold nothing, go
     before them (None: without end).
