@@ -52,6 +52,7 @@ DEFAULTS = {
         "group_count": None,
         "popularity": None,
         "tree": [],
+        "carrier": "user",
         "groups": [],
         "assignment": [],
     },
