@@ -108,7 +108,7 @@ def unanswered(scene: Scene, phase: Phase) -> Unanswered | None:
     failed = [result for result in fates if result is None or not result.ok]
     if not failed:
         return None
-    why = Counter("not sent" if result is None else result.status for result in failed)
+    why = Counter("not_sent" if result is None else result.status for result in failed)
     reasons = ", ".join(f"{number:,} {readable(word)}" for word, number in why.most_common())
     return Unanswered(
         len(fates) - len(failed),
