@@ -55,6 +55,48 @@ async def test_conversations_are_exact(
 
 
 @pytest.mark.parametrize("answers", ["planned", "served"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"request_order": {"within_group": "shuffle", "across_group": "shuffle"}},
+        {"request_order": {"within_group": "sequential", "across_group": "interleave"}},
+        {"request_order": {"within_group": "sequential", "across_group": "grouped"}},
+        {"prompt_format": "token_ids", "prefix": TREE},
+        {"save_prompts": False},
+        {"routing": {"cache_scope": "dp_local", "dp_size": 2}},
+    ],
+    ids=["shuffled", "interleaved", "grouped", "token ids", "recipes", "ranks"],
+)
+async def test_conversations_of_every_kind_are_exact(
+    tmp_path: Path, changes: dict[str, Any], answers: str
+) -> None:
+    ranks = changes.get("routing", {}).get("dp_size", 1)
+    report = await reported(talks(TALK, answers, **changes), tmp_path / "run", dp_size=ranks)
+    assert report["actual_hit_rate"] == report["designed_hit_ratio"] > 0.5
+    assert {row["status"] for row in report["checks"] if row["phase"] is None} == {"ok"}
+
+
+@pytest.mark.parametrize("answers", ["planned", "served"])
+async def test_eight_at_a_time_are_exact_where_requests_of_a_group_wait(
+    tmp_path: Path, answers: str
+) -> None:
+    order = {"preserve_group_dependency": True}
+    dataset = talks(TALK, answers, request_order=order)
+    report = await reported(dataset, tmp_path / "run", concurrency=8)
+    assert report["actual_hit_rate"] == report["designed_hit_ratio"] > 0.5
+    assert causes(report) <= {"processing_order"}
+
+
+@pytest.mark.parametrize("answers", ["planned", "served"])
+async def test_eight_at_a_time_are_explained_where_they_do_not_wait(
+    tmp_path: Path, answers: str
+) -> None:
+    report = await reported(talks(TALK, answers), tmp_path / "run", concurrency=8)
+    assert causes(report) <= {"concurrency_visibility", "processing_order"}
+    assert report["attribution"]["unexplained_pp"] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("answers", ["planned", "served"])
 async def test_a_comparison_of_conversations_is_exact_in_both_phases(
     tmp_path: Path, answers: str
 ) -> None:
