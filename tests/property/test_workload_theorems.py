@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from fractions import Fraction
 from itertools import permutations
 from operator import le
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +17,15 @@ from oracles import BlockCache, ToyRequest, tokens_of
 from planning_samples import BLOCK, configuration, frames, orders, routings, toys
 from prefixbench.workload.budgets import proportional_budgets
 from prefixbench.workload.certificate import certificate
+from prefixbench.workload.domains import Runs
+from prefixbench.workload.plan import plan_by_blocks
 from prefixbench.workload.planner import Plan, plan_workload
 from prefixbench.workload.setting import Frame
+from prefixbench.workload.shape import Growth, Shape
+from prefixbench.workload.targets import target_blocks
+
+#: Mean length of the requests whose rounding is looked at, in tokens.
+MEAN = 4096
 
 
 @st.composite
@@ -106,29 +115,119 @@ def test_in_flight_an_equal_round_robin_loses_the_head_alone(
         assert lost == head * (in_flight - 1)
 
 
-@pytest.mark.parametrize("block", [16, 128])
-@pytest.mark.parametrize("groups", [1, 7, 89])
-def test_no_window_of_requests_or_ranks_is_biased(block: int, groups: int) -> None:
-    mean, window = 4096, 1000
-    lengths = {"mode": "truncated_normal", "min": 1024, "max": 8192, "mean": mean, "std": 900}
+def even_plan(*, block: int, groups: int, across: str = "lag_robust") -> Plan:
+    """Half of every request shared, lengths around 4,096 tokens; no cap binds."""
     config = configuration(
         request_count=8400,
-        input_length=lengths,
+        input_length={
+            "mode": "truncated_normal",
+            "min": 1024,
+            "max": 8192,
+            "mean": MEAN,
+            "std": 900,
+        },
         block_size=block,
         target={"hit_ratio": 0.5, "semantics": "static_prefix_ratio"},
         prefix={"group_count": groups},
+        request_order={"within_group": "sequential", "across_group": across},
     )
-    plan = plan_workload(config, block)
-    share = plan.prefix_blocks * block / plan.workload.input_len
-    sequences = [share, *(share[plan.workload.group == group] for group in range(groups))]
-    windows = [
-        np.convolve(values, np.ones(window) / window, "valid")
-        for values in sequences
-        if len(values) >= window
-    ]
-    assert len(windows) == (1 if groups == 89 else 1 + groups)
-    for means in windows:
-        assert np.abs(means - 0.5).max() < block / (10 * mean)
+    return plan_workload(config, block)
+
+
+def shares_of(plan: Plan) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return plan.prefix_blocks * plan.geometry.block_size / plan.workload.input_len
+
+
+@pytest.mark.parametrize("block", [16, 128])
+@pytest.mark.parametrize(("groups", "windowed"), [(1, 1), (7, 7), (89, 0), (1200, 0)])
+def test_no_window_of_requests_or_ranks_is_biased(block: int, groups: int, windowed: int) -> None:
+    plan, window = even_plan(block=block, groups=groups, across="interleave"), 1000
+    shares = shares_of(plan)
+    in_groups = [shares[plan.workload.group == group] for group in range(windowed)]
+    for values in (shares, shares[plan.order], *in_groups):
+        assert len(values) >= window
+        means = np.convolve(values, np.ones(window) / window, "valid")
+        assert np.abs(means - 0.5).max() < block / (10 * MEAN)
+
+
+@pytest.mark.parametrize("block", [16, 128])
+def test_neither_short_nor_long_requests_are_biased(block: int) -> None:
+    plan = even_plan(block=block, groups=7)
+    by_length = np.array_split(np.argsort(plan.workload.input_len), 4)
+    for quarter in by_length:
+        assert abs(shares_of(plan)[quarter].mean() - 0.5) < block / (10 * MEAN)
+
+
+@pytest.mark.parametrize("groups", [2, 1000])
+def test_large_data_sets_are_met_to_the_block(groups: int) -> None:
+    for percent in range(3, 40, 4):
+        ratio = Fraction(percent, 100)
+        config = configuration(
+            seed=percent,
+            request_count=3000,
+            prefix={"group_count": groups},
+            target={"hit_ratio": float(ratio)},
+        )
+        plan = plan_workload(config, BLOCK)
+        deepest: dict[int, int] = defaultdict(int)
+        hits = 0
+        for row in plan.order.tolist():
+            group, prefix = int(plan.workload.group[row]), int(plan.prefix_blocks[row])
+            hits += min(prefix, deepest[group])
+            deepest[group] = max(prefix, deepest[group])
+        missed = hits * BLOCK - ratio * int(plan.workload.input_len.sum())
+        assert Fraction(-BLOCK, 2) < missed <= Fraction(BLOCK, 2) or not plan.reachable
+        assert hits == plan.targets.total or not plan.reachable
+
+
+@pytest.mark.parametrize(("missing", "longer"), [(3, 4), (4, 6), (6, 8), (7, 10)])
+def test_no_more_blocks_are_added_than_the_target_needs(missing: int, longer: int) -> None:
+    rows = 12
+    shape = Shape(
+        weight=np.full(rows, 20),
+        granularity=4,
+        dither=np.full(rows, 1 << 31, np.uint32),
+        least=0,
+        most=np.full(rows, 4),
+    )
+    runs = Runs(starts=np.array([0, 4, 8]), head_blocks=0, head_loss=0, cold=True)
+    all_alike = 3 * (rows - 3)
+    planned = plan_by_blocks(Growth(shape=shape), runs, all_alike + missing)
+    # The first longer one of each run of four gains nothing.
+    assert planned.prefix_blocks.tolist() == [4] * longer + [3] * (rows - longer)
+
+
+def test_half_a_block_is_rounded_up() -> None:
+    assert [target_blocks(Fraction(1, 2), tokens, 4) for tokens in (4, 11, 12, 13)] == [1, 1, 2, 2]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_single_blocks_gain_what_the_hits_then_grow_by(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    domain = [number for number, size in enumerate(sizes) for _ in range(size)]
+    prefixes = data.draw(st.lists(st.integers(0, 5), min_size=len(domain), max_size=len(domain)))
+    raised = data.draw(st.permutations([*range(len(domain))] * 2))
+
+    def hits(blocks: list[int]) -> int:
+        deepest: dict[int, int] = defaultdict(int)
+        total = 0
+        for number, prefix in zip(domain, blocks, strict=True):
+            total += min(prefix, deepest[number])
+            deepest[number] = max(prefix, deepest[number])
+        return total
+
+    now, gained, values = list(prefixes), [], []
+    for place in raised:
+        before = hits(now)
+        now[place] += 1
+        values.append(now[place])
+        gained.append(hits(now) - before)
+    starts = np.cumsum(sizes) - np.array(sizes)
+    runs = Runs(starts=starts, head_blocks=0, head_loss=0, cold=True)
+    found = runs.gains(np.array(prefixes), np.array(raised), np.array(values))
+    assert found.tolist() == gained
+    assert set(gained) <= {0, 1}
 
 
 @st.composite
