@@ -211,9 +211,9 @@ def _warnings(
         yield (
             f"{sum(counted.values())} tokens are found by accident; the designed ratio counts them"
         )
-    if composer.exhausted_count:
+    if composer.repeating_count:
         yield (
-            f"{composer.exhausted_count} requests repeat samples: the corpus has no more text"
+            f"{composer.repeating_count} requests repeat samples: the corpus has no more text"
             " than that"
         )
 
