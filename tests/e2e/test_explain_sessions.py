@@ -87,11 +87,13 @@ async def test_eight_at_a_time_are_exact_where_requests_of_a_group_wait(
     assert causes(report) <= {"processing_order"}
 
 
+@pytest.mark.parametrize("prefix", [COLD["prefix"], TREE], ids=["groups", "tree"])
 @pytest.mark.parametrize("answers", ["planned", "served"])
 async def test_eight_at_a_time_are_explained_where_they_do_not_wait(
-    tmp_path: Path, answers: str
+    tmp_path: Path, answers: str, prefix: dict[str, Any]
 ) -> None:
-    report = await reported(talks(TALK, answers), tmp_path / "run", concurrency=8)
+    dataset = talks(TALK, answers, prefix=prefix)
+    report = await reported(dataset, tmp_path / "run", concurrency=8)
     assert causes(report) <= {"concurrency_visibility", "processing_order"}
     assert report["attribution"]["unexplained_pp"] == pytest.approx(0, abs=1e-9)
 
