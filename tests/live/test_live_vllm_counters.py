@@ -118,7 +118,7 @@ def test_with_sixteen_in_flight_a_pool_that_evicts_determines_the_queries(
 
 @pytest.mark.parametrize("answers", ["planned", "served"])
 def test_conversations_hit_what_was_designed(
-    model: Path, roomy: str, tmp_path: Path, answers: str
+    vllm_model: Path, roomy: str, tmp_path: Path, answers: str
 ) -> None:
     """Served answers are sampled tokens that no text gives back, so they go on as ids."""
     config = parse_config(
@@ -133,15 +133,15 @@ def test_conversations_hit_what_was_designed(
             "validation": {"on_failure": "warn"},
             "prefix": {"group_count": 3},
             "prompt_format": "token_ids",
-            "tokenizer": str(model),
+            "tokenizer": str(vllm_model),
         }
     )
     generate_prefix_cache_dataset(config, output_dir=tmp_path / "dataset", verify="full")
     run_dataset(RunOptions(dataset=tmp_path / "dataset", urls=(roomy,), output=tmp_path / "run"))
-    measured = orjson.loads((tmp_path / "run/runtime/prefix_cache_metrics.json").read_bytes())
-    (phase,) = measured["phases"]
+    metrics = orjson.loads((tmp_path / "run/runtime/prefix_cache_metrics.json").read_bytes())
+    (phase,) = metrics["phases"]
     assert phase["hits"] == phase["designed_hits"] > 0
     assert phase["queries"] == phase["designed_queries"]
-    checks = {row["name"]: row["status"] for row in measured["checks"]}
+    checks = {row["name"]: row["status"] for row in metrics["checks"]}
     assert checks["prompt_tokens"] == "ok"
     assert checks.get("served_answers", "ok") == "ok"
