@@ -157,8 +157,9 @@ def _report(
     sending: Sending,
     equal: _Equal,
 ) -> CollisionReport:
-    order = np.argsort(sending.place, kind="stable")
-    heads = classes_of_equal_heads(composer, block_size, order, sending.cache)
+    heads = classes_of_equal_heads(
+        composer, block_size, np.argsort(sending.place, kind="stable"), sending.cache
+    )
     by_marker = chained_accidents(composer, block_size, sending, [*equal.by_marker, *heads])
     by_text = chained_accidents(composer, block_size, sending, equal.by_text)
     statuses = _statuses(composer, block_size)
