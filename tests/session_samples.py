@@ -14,7 +14,15 @@ import orjson
 from prefixbench.content.tokenizer import load_tokenizer
 from prefixbench.content.words import word_atoms
 from prefixbench.core.blocks import align_down
-from prefixbench.dataset.layout import DATA, METADATA, REPORT, document, file_sha256, row
+from prefixbench.dataset.layout import (
+    DATA,
+    METADATA,
+    REPORT,
+    canonical_sha256,
+    document,
+    file_sha256,
+    row,
+)
 from prefixbench.dataset.reader import DatasetReader
 
 #: Tokens of an answer, and of what a later turn adds behind it; neither ends on a block's edge.
@@ -105,6 +113,7 @@ def _write(folder: Path, rows: list[Rows], sessions: Mapping[str, Any]) -> None:
     report["designed_hit_ratio"] = report["expected_hit_tokens"] / report["input_tokens"]
     manifest["request_count"] = len(rows)
     manifest["config"]["sessions"] = sessions
+    manifest["config_sha256"] = canonical_sha256(manifest["config"])
     (folder / DATA).write_bytes(b"".join(row(data) for data, _ in rows))
     (folder / METADATA).write_bytes(b"".join(map(row, metadata)))
     (folder / REPORT).write_bytes(document(report))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,15 @@ def test_a_replay_is_checked(replay: Path) -> None:
     complete.write_text(json.dumps(played | {"expected": played["expected"] | {"hits": 193}}))
     differing = prefixbench("simulate", "--replay", complete, "--check", exit_code=1)
     assert "first difference: hits: expected 193, got 192" in differing.stderr
+
+
+def test_a_replay_says_how_its_steps_were_taken(replay: Path) -> None:
+    assert document("simulate", "--replay", replay)["engine_path"] == "pure"
+    asked = ("simulate", "--replay", replay, "--engine-path", "compiled")
+    if find_spec("numba") is None:
+        assert "numba is not installed" in prefixbench(*asked, exit_code=2).stderr
+    else:
+        assert document(*asked)["engine_path"] == "compiled"
 
 
 def test_run_and_report_measure_what_was_designed(dataset: Path, tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ def test_a_time_to_live_needs_arrivals(tmp_path: Path) -> None:
         (["--story", "x", "--curve"], "--curve goes with --dataset or --trace"),
         (["--replay", "x", "--profile", "ideal"], "--profile goes with --dataset or --trace or"),
         (["--trace", "x", "--check"], "--check goes with --replay"),
+        (["--trace", "x", "--format", "weka", "--engine-path", "pure"], "where --profile names"),
         (["--trace", "x", "--format", "weka", "--policy", "fifo", "--ttl", "1"], "policy lru"),
     ],
 )

@@ -122,8 +122,6 @@ async def test_an_open_loop_lets_turns_wait_and_says_so(tmp_path: Path) -> None:
     assert waited
     for row in waited:
         assert row["schedule_ttft_ms"] - row["ttft_ms"] > 49
-    client = document(run, "performance_metrics")["phases"][0]["client"]
-    assert client["send_delay_ms_p99"] < 50  # it waited for its turn, not for the client
 
 
 @pytest.mark.parametrize("answers", ["planned", "served"])

@@ -205,11 +205,19 @@ def test_dynamos_replay_reuses_the_same_share() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("workers", "capacity", "expected"),
-    [(1, 5_859, 0.1386), (1, 20_000, 0.2933), (4, 5_859, 0.1313), (4, 200_000, 0.1955)],
-)
-def test_round_robin_over_workers(workers: int, capacity: int, expected: float) -> None:
+#: Workers in turn, blocks of each: our share, and what Dynamo's replay 1.6.1 found under vLLM's and
+#: SGLang's rules. It serves requests together, which queue where a cache is small.
+WORKERS = {
+    (1, 5_859): (0.1386, [0.1352]),
+    (1, 20_000): (0.2933, [0.2958, 0.2952]),
+    (4, 5_859): (0.1313, [0.1316]),
+    (4, 200_000): (0.1955, [0.1955]),
+}
+QUEUEING = 0.0035
+
+
+@pytest.mark.parametrize(("workers", "capacity"), WORKERS)
+def test_round_robin_over_workers(workers: int, capacity: int) -> None:
     trace = mooncake("conversation")
     tallies = []
     for worker in range(workers):
@@ -220,7 +228,9 @@ def test_round_robin_over_workers(workers: int, capacity: int, expected: float) 
         tallies.append(found)
     pooled = total(tallies).ratio
     assert pooled is not None
+    expected, dynamo = WORKERS[workers, capacity]
     assert round(float(pooled), 4) == expected
+    assert all(abs(float(pooled) - share) < QUEUEING for share in dynamo)
 
 
 #: Plain LRU of single blocks at shares of the unique blocks.

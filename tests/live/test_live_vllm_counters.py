@@ -114,3 +114,34 @@ def test_with_sixteen_in_flight_a_pool_that_evicts_determines_the_queries(
     counted = measured(dataset, small, tmp_path / "run", 16)
     assert counted["queries"] == expected.queries
     assert abs(counted["hits"] - expected.hits) <= 0.03 * expected.queries
+
+
+@pytest.mark.parametrize("answers", ["planned", "served"])
+def test_conversations_hit_what_was_designed(
+    vllm_model: Path, roomy: str, tmp_path: Path, answers: str
+) -> None:
+    """Served answers are sampled tokens that no text gives back, so they go on as ids."""
+    config = parse_config(
+        {
+            "request_count": 60,
+            "block_size": BLOCK,
+            "input_length": {"mode": "fixed", "value": 500},
+            "output_length": 45,
+            "max_model_len": 2048,
+            "sessions": {"turns": 4, "new_tokens": 70, "answers": answers},
+            "target": {"hit_ratio": 0.8},
+            "validation": {"on_failure": "warn"},
+            "prefix": {"group_count": 3},
+            "prompt_format": "token_ids",
+            "tokenizer": str(vllm_model),
+        }
+    )
+    generate_prefix_cache_dataset(config, output_dir=tmp_path / "dataset", verify="full")
+    run_dataset(RunOptions(dataset=tmp_path / "dataset", urls=(roomy,), output=tmp_path / "run"))
+    metrics = orjson.loads((tmp_path / "run/runtime/prefix_cache_metrics.json").read_bytes())
+    (phase,) = metrics["phases"]
+    assert phase["hits"] == phase["designed_hits"] > 0
+    assert phase["queries"] == phase["designed_queries"]
+    checks = {row["name"]: row["status"] for row in metrics["checks"]}
+    assert checks["prompt_tokens"] == "ok"
+    assert checks.get("served_answers", "ok") == "ok"

@@ -162,7 +162,7 @@ def test_group_prefixes_differ_in_the_first_token_after_the_head() -> None:
 def test_no_sample_comes_twice_in_a_prompt_while_the_corpus_has_others() -> None:
     rows = [(request % 2, 3_000, [0, 700, 1_900][request % 3]) for request in range(60)]
     composer = composer_of(rows)
-    assert composer.exhausted_count == 0
+    assert composer.repeating_count == 0
     for request in range(len(rows)):
         samples = composer.sample_ids(request)
         assert len(samples) > 5
@@ -178,7 +178,7 @@ def test_a_suffix_stays_clear_of_its_prefix_in_a_small_corpus() -> None:
     columns = columns_of([(number % 3, 2_400, 1_200) for number in range(60)], frame)
     composer = Composer(pool, frame, columns, LABELS)
     assert pool.suffix_ring.token_count > 3_000
-    assert composer.exhausted_count == 0
+    assert composer.repeating_count == 0
     for number in range(60):
         samples = composer.sample_ids(number)
         assert len(set(samples)) == len(samples)
@@ -200,10 +200,38 @@ def test_natural_text_may_begin_inside_a_sample() -> None:
 def test_an_exhausted_corpus_is_said_and_the_text_stays_exact() -> None:
     whole = builtin_pool().suffix_ring.token_count
     composer = composer_of([(0, whole + 5_000, 2_000), (0, 500, 100)])
-    assert composer.exhausted_count == 1
+    assert composer.repeating_count == 1
     ids = composer.prompt_ids(0)
     assert len(ids) == whole + 5_000
     assert builtin_tokenizer().encode(prompt_text(composer, 0)) == ids.tolist()
+
+
+@given(
+    rows=plan_rows(longest=900),
+    texts=st.integers(8, 40),
+    prefix_texts=st.none() | st.integers(8, 40),
+    named=st.sampled_from([(), (1,), (3, 2)]),
+    mode=st.sampled_from(["concat", "sample"]),
+)
+@settings(deadline=None, max_examples=60)
+def test_requests_that_repeat_a_sample_are_counted_exactly(
+    rows, texts, prefix_texts, named, mode
+) -> None:
+    corpus = load_corpus("builtin", seed=0)
+    sources = [
+        None if count is None else TextSource(Corpus("few", corpus.texts[:count], str(count) * 32))
+        for count in (texts, prefix_texts)
+    ]
+    pool = build_pool(builtin_tokenizer(), *sources)
+    passages = choose_passages(pool, LABELS, SampleChoice(named, mode))
+    frame = text_frame()
+    composer = Composer(pool, frame, columns_of(rows, frame), LABELS, passages=passages)
+    repeating = 0
+    for request in range(len(rows)):
+        prefix, suffix = composer.prefix_sample_ids(request), composer.suffix_sample_ids(request)
+        parts = [prefix + suffix] if pool.shares_source else [prefix, suffix]
+        repeating += any(len(set(part)) < len(part) for part in parts)
+    assert composer.repeating_count == repeating
 
 
 @given(rows=plan_rows(), mode=st.sampled_from(["concat", "sample"]), named=st.booleans())

@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loop_paths import BOTH, take_loops
 from oracles import ToyRequest, served_hits
+from prefixbench.core.errors import ConfigError
 from prefixbench.core.tally import HitTally
 from prefixbench.core.version import FORMAT_VERSION
 from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.rehearsal import Rehearsal, Spread, hits_by_capacity, rehearse
 from prefixbench.simulator.engine import Engine, StepOutcome
+from prefixbench.simulator.play_path import PlayPath
 from prefixbench.simulator.routing import RoundRobin, Sticky
 from prefixbench.simulator.rules import TierRules
+from prefixbench.simulator.stopwatch import Stopwatch
 
 BLOCK = 4
 SHORTEST, LONGEST = 10, 60
@@ -79,6 +84,7 @@ def written(
                 "order_index": place,
                 "input_len": request.input_len,
                 "output_len": 5,
+                "expected_hit_len": 0,
                 "planned_prefix_len": request.prefix_len,
                 "divergence_len": 1,
                 "suffix_len": request.input_len - request.prefix_len - 1,
@@ -91,9 +97,45 @@ def written(
     return DatasetReader(folder)
 
 
-def played(dataset: DatasetReader, profile: str = "vllm-0.33", **settings: Any) -> Rehearsal:
-    capacity = settings.pop("capacity_blocks", None)
-    return rehearse(dataset, lambda: Engine(profile, capacity, block_size=BLOCK), **settings)
+def played(dataset: DatasetReader, profile: str = "vllm-0.33", **chosen: Any) -> Rehearsal:
+    capacity = chosen.pop("capacity_blocks", None)
+    return rehearse(dataset, lambda: Engine(profile, capacity, block_size=BLOCK), **chosen)
+
+
+@pytest.mark.parametrize("loops", BOTH)
+def test_in_one_go_or_step_by_step_a_data_set_hits_the_same(
+    loops: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch makes the engines go step by step; without one the whole is a script."""
+    take_loops(loops, monkeypatch)
+
+    @given(st.data(), st.booleans(), st.integers(1, 5), st.sampled_from([None, 20]))
+    @settings(max_examples=40, deadline=None)
+    def check(data: st.DataObject, warm: bool, concurrency: int, capacity: int | None) -> None:
+        drawn = data.draw(toy_requests(0))
+        requests = [replace(request, cache=0) for request in drawn]
+        depths = dict.fromkeys(range(3), max(request.prefix_len for request in requests))
+        limits = {"concurrency": concurrency, "capacity_blocks": capacity}
+        with TemporaryDirectory() as folder:
+            dataset = written(Path(folder), requests, warm=depths if warm else None)
+            stepwise = played(dataset, watch=Stopwatch(), **limits)
+            for path in (PlayPath.PURE, PlayPath.COMPILED):
+                assert played(dataset, path=path, **limits) == replace(stepwise, path=path)
+
+    check()
+
+
+def test_what_is_no_script_is_not_compiled(tmp_path: Path) -> None:
+    one = [ToyRequest(cache=0, group=0, input_len=20, prefix_len=8)]
+    two = [*one, ToyRequest(cache=1, group=1, input_len=20, prefix_len=8)]
+    for requests, order, reason in (
+        (two, {}, "several engines"),
+        (one * 2, {"preserve_group_dependency": True}, "wait for others"),
+    ):
+        dataset = written(tmp_path, requests, **order)
+        assert played(dataset).path is PlayPath.PURE
+        with pytest.raises(ConfigError, match=reason):
+            played(dataset, path=PlayPath.COMPILED)
 
 
 def hits_of_groups(requests: Sequence[ToyRequest], hits: Sequence[int]) -> dict[str, int]:

@@ -62,6 +62,64 @@ def blocks_of(plan: RequestPlan) -> list[Hashable]:
     ]
 
 
+@st.composite
+def talks(draw: st.DrawFn) -> tuple[Scene, dict[str, list[Hashable]]]:
+    """Sessions of three groups, two of them below one node, and the blocks of each request."""
+    above = {"x/a": (("x", 2 * BLOCK),), "x/b": (("x", 2 * BLOCK),), "c": ()}
+    requests: dict[str, RequestPlan] = {}
+    blocks: dict[str, list[Hashable]] = {}
+    for number in range(draw(st.integers(1, 20))):
+        name, before = str(number), draw(st.sampled_from(["", *requests]))
+        group = requests[before].prefix_group_id if before else draw(st.sampled_from(list(above)))
+        own, output_len = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+        if before in {plan.history_request_id for plan in requests.values()}:
+            continue  # a turn has one turn behind it
+        if before:
+            history = requests[before].input_len + draw(
+                st.integers(0, requests[before].output_len - 1)
+            )
+            path = blocks[before][: history // BLOCK]
+        else:
+            history = draw(st.integers(0, 6)) * BLOCK
+            nodes = {place: node for node, end in above[group] for place in range(end // BLOCK)}
+            path = [(nodes.get(place, group), place) for place in range(history // BLOCK)]
+        requests[name] = RequestPlan(
+            request_id=name,
+            prefix_group_id=group,
+            input_len=history + own,
+            output_len=output_len,
+            planned_prefix_len=history,
+            nodes_above=above[group],
+            history_request_id=before or None,
+        )
+        count = -(-(history + own + output_len - 1) // BLOCK)
+        blocks[name] = [*path, *((name, place) for place in range(len(path), count))]
+    plans = tuple(requests.values())
+    return Scene(requests=plans, scope=CacheScope.GLOBAL, granularity=BLOCK, head_len=0), blocks
+
+
+@settings(max_examples=200, deadline=None)
+@given(talks(), st.integers(0, 120), st.booleans())
+def test_lost_hits_of_sessions_in_a_tree_are_those_that_an_lru_cache_misses(
+    talk: tuple[Scene, dict[str, list[Hashable]]], capacity: int, warmed: bool
+) -> None:
+    scene, blocks = talk
+    cache = LruCache(capacity)
+    if warmed:
+        scene = replace(scene, warm=deepest_prefixes(scene.requests))
+    for group, depth in scene.warm.items():
+        path = [
+            ("x" if group != "c" and place < 2 else group, place) for place in range(depth // BLOCK)
+        ]
+        cache.serve([*path, ("filler", group)], 0)
+    served = [
+        cache.serve(blocks[plan.request_id], plan.planned_prefix_len // BLOCK) * BLOCK
+        for plan in scene.requests
+    ]
+    lost = hits_lost_to_eviction(scene, block_size=BLOCK, capacity_blocks=capacity, in_flight=1)
+    assert scene.tally().hits - lost * BLOCK == sum(served)
+
+
 @settings(max_examples=150, deadline=None)
 @given(scenes(), st.integers(0, 120), st.booleans())
 def test_lost_hits_are_those_that_an_lru_cache_misses(

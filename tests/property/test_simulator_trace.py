@@ -15,7 +15,7 @@ from prefixbench.simulator.prefix_tree import PrefixTree
 from prefixbench.simulator.routing import RoundRobin
 from prefixbench.simulator.trace import TraceRequest, runs_of_ids
 from prefixbench.simulator.trace_cache import CacheRules, IndexedTrace, Policy, TraceCache
-from prefixbench.simulator.trace_play import play_trace
+from prefixbench.simulator.trace_play import play_trace, play_trace_alone
 from prefixbench.simulator.trace_statistics import Popularity
 
 #: Few ids, so that paths share heads and the same ids stand behind different parents.
@@ -141,6 +141,9 @@ def test_an_ideal_engine_is_the_analytic_cache(trace: list[list[int]], capacity:
     played = play_trace(requests, block, cluster)
     cluster.check_integrity()
     assert played == [block * found for found in oracle.lru(trace, capacity)]
+    alone = play_trace_alone(requests, Engine("ideal", capacity, block_size=block))
+    assert alone.tally == cluster.tally_at(0)
+    assert alone.stats == cluster.engines[0].stats()
 
 
 @given(TRACES)

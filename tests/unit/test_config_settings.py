@@ -48,6 +48,7 @@ DEFAULTS = {
         "nested_prefix": True,
         "minimum_non_shared_length": None,
         "source": "builtin",
+        "path": None,
         "sample_ids": [],
         "group_count": None,
         "popularity": None,

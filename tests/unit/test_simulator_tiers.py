@@ -72,6 +72,30 @@ def test_the_profile_of_another_version_takes_the_same_tier() -> None:
         get_profile("vllm-0.26+redis")
 
 
+@pytest.mark.parametrize(
+    ("feature", "below"), [("host7", 0), ("host10", 32), ("spill4", 64), ("spill4+lmcache", 64)]
+)
+def test_a_profile_name_brings_host_memory_of_so_many_blocks(feature: str, below: int) -> None:
+    """A prompt of 6 whole blocks and a part, another, and the first again, in a pool of 8.
+
+    The device has kept the first 2 blocks. Written through, a host of 10 blocks has all 6 of the
+    other prompt and the first 4 of this one; written on eviction, it has the 4 that were lost.
+    """
+    engine = Engine(f"vllm-0.33+{feature}", capacity_blocks=8)
+    prompt = text((1, 96), 10)
+    found(engine, prompt)
+    found(engine, text(96))
+    device, tiers = found(engine, prompt)
+    assert (device, tiers.get("host", 0)) == (32, below)
+
+
+def test_blocks_of_host_memory_are_as_large_as_those_of_the_device() -> None:
+    engine = Engine("vllm-0.33+host9", block_size=32)
+    assert engine.options.stores[0].rules.unit_len == 32
+    with pytest.raises(ConfigError, match="radix tree"):
+        Engine("sglang-0.5+spill9")
+
+
 # Several tiers.
 
 HOST = TierRules(name="host", unit_len=16, capacity_units=4, write=TierWrite.ON_EVICTION)

@@ -177,3 +177,71 @@ def test_popularity_wins_over_a_reuse_distance_and_the_report_says_so() -> None:
 def test_wishes_that_say_the_same_twice_are_refused(given: dict[str, Any], path: str) -> None:
     with pytest.raises(ConfigError, match=path):
         parse_config({**ONE_REQUEST_A_GROUP, **given})
+
+
+ASCENDING = {"mode": "input_len_asc"}
+BY_PREFIX = {"mode": "prefix_len_asc"}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, None),
+        ({"planning": {"concurrency": 8}}, None),
+        ({"planning": {"capacity_blocks": 40}}, None),
+        ({"planning": {"profile": "monotone"}, "request_order": ASCENDING}, None),
+        ({"request_order": BY_PREFIX}, None),
+        ({"execution": {"mode": "warmup"}}, None),
+        ({"planning": {"block_residual_calibration": False}}, "plain formula"),
+        ({"prefix": {"nested_prefix": False}}, "moves all requests of a group"),
+        (
+            {"planning": {"profile": "monotone", "concurrency": 8}, "request_order": ASCENDING},
+            "shorter than an earlier one",
+        ),
+        (
+            {"planning": {"capacity_blocks": 40}, "request_order": BY_PREFIX},
+            "shorter than an earlier one",
+        ),
+        ({"planning": {"concurrency": 8}, "request_order": BY_PREFIX}, "shorter than an earlier"),
+        ({"planning": {"capacity_blocks": 40}, "execution": {"mode": "warmup"}}, "warm-up stores"),
+    ],
+)
+def test_a_plan_says_what_keeps_it_from_being_exact(
+    given: dict[str, Any], words: str | None
+) -> None:
+    lengths = {"mode": "explicit", "values": [100 + 7 * place for place in range(20)]}
+    config = parse_config(
+        {
+            "request_count": 20,
+            "block_size": 16,
+            "input_length": lengths,
+            "target": {"hit_ratio": 0.2},
+            **given,
+        }
+    )
+    report = validation_report(plan_workload(config, 16))
+    if words is None:
+        assert report["coarse_steps"] is None
+        assert report["residual_blocks"] == 0
+    else:
+        assert words in report["coarse_steps"]
+
+
+def test_group_targets_have_residuals_of_their_own() -> None:
+    groups = [{"id": name, "hit_ratio": ratio} for name, ratio in (("a", 0.31), ("b", 0.47))]
+    config = parse_config(
+        {
+            "request_count": 30,
+            "block_size": 16,
+            "input_length": 400,
+            "prefix": {"groups": [{"id": "a"}, {"id": "b"}]},
+            "target": {"scope": "per_group", "groups": groups},
+        }
+    )
+    report = validation_report(plan_workload(config, 16))
+    assert [row["residual_blocks"] for row in report["per_group"]] == [0, 0]
+    plain = with_changes(config, ["planning.block_residual_calibration=false"])
+    report = validation_report(plan_workload(plain, 16))
+    missed = [row["residual_blocks"] for row in report["per_group"]]
+    assert sum(missed) == report["residual_blocks"]
+    assert any(missed)

@@ -33,6 +33,7 @@ _GOES_WITH = {
     **dict.fromkeys(("profile", "capacity_blocks"), ("dataset", "trace", "story")),
     "cost": ("dataset", "trace", "story"),
     "check": ("replay",),
+    "engine_path": ("dataset", "trace", "replay"),
 }
 
 #: The word that asks for the table of profiles instead of naming one.
@@ -136,22 +137,27 @@ def command(
     _refuse_misplaced_options(given[0])
     if routing != PLANNED and trace is not None and profile is None:
         raise click.UsageError("--routing goes with --dataset, or with --trace and --profile")
-    if settings["cost"] is not None and trace is not None and profile is None:
-        raise click.UsageError("--cost goes with --trace where --profile names an engine")
+    path = PlayPath(engine_path)
+    asks_for_engine = {"cost": settings["cost"] is not None, "engine-path": path != PlayPath.AUTO}
+    for option, is_given in asks_for_engine.items():
+        if is_given and trace is not None and profile is None:
+            raise click.UsageError(f"--{option} goes with --trace where --profile names an engine")
     if dp_size is not None and routing == PLANNED:
         raise click.UsageError("--dp-size goes with --routing; the plan has ranks of its own")
     if replay is not None:
-        return _replay(output, replay, check=check, path=PlayPath(engine_path))
+        return _replay(output, replay, check=check, path=path)
     if story is not None:
         chosen = {name: settings[name] for name in ("capacity_blocks", "block_size", "cost")}
         return _tell(output, story, profile=profile, **chosen)
     if trace is not None:
         return _simulate_trace(
-            output, trace, profile, routing=routing, dp_size=dp_size or 1, **settings
+            output, trace, profile, routing=routing, dp_size=dp_size or 1, path=path, **settings
         )
     assert dataset is not None
     limits = {name: settings[name] for name in ("capacity_blocks", "curve", "concurrency", "cost")}
-    return _rehearse(output, dataset, profile, routing=routing, dp_size=dp_size or 1, **limits)
+    return _rehearse(
+        output, dataset, profile, routing=routing, dp_size=dp_size or 1, engine_path=path, **limits
+    )
 
 
 def _refuse_misplaced_options(source: str) -> None:
@@ -189,6 +195,7 @@ def _simulate_trace(
     curve: bool,
     concurrency: int | None,
     cost: Path | None,
+    path: PlayPath,
     **source: Any,
 ) -> int:
     from prefixbench.cli.played_times import cost_of
@@ -215,6 +222,7 @@ def _simulate_trace(
         routing=routing,
         dp_size=dp_size,
         cost=cost_of(cost),
+        path=path,
     )
     output.show(document, lambda console: print_trace(document, console))
     return 0

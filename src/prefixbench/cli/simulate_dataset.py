@@ -12,6 +12,7 @@ from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.rehearsal import Spread, hits_by_capacity, rehearse
 from prefixbench.simulator.cost import CostModel
 from prefixbench.simulator.engine import Engine
+from prefixbench.simulator.play_path import PlayPath
 from prefixbench.simulator.routing import ROUTERS
 from prefixbench.simulator.stopwatch import Stopwatch
 
@@ -26,6 +27,7 @@ def dataset_document(
     routing: str,
     dp_size: int,
     cost: Path | None = None,
+    engine_path: PlayPath = PlayPath.AUTO,
 ) -> dict[str, Any]:
     """What `simulate --dataset` shows; a profile and concurrency that are None are the data set's.
 
@@ -49,10 +51,18 @@ def dataset_document(
         )
 
     spread = Spread(dp_size, ROUTERS[routing]()) if routing in ROUTERS else None
-    played = rehearse(dataset, make_engine, concurrency=concurrency, spread=spread, watch=watch)
+    played = rehearse(
+        dataset,
+        make_engine,
+        concurrency=concurrency,
+        spread=spread,
+        watch=watch,
+        path=engine_path,
+    )
     return {
         "dataset_id": manifest.dataset_id,
         "profile": profile,
+        "engine_path": played.path.value,
         "capacity_blocks": capacity_blocks,
         "concurrency": concurrency,
         "routing": routing,

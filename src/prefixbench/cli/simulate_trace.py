@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from prefixbench.simulator.hit_definition import MEANINGS, HitDefinition
+from prefixbench.simulator.play_path import PlayPath
 from prefixbench.simulator.trace_cache import CacheRules, Policy
 
 if TYPE_CHECKING:
+    from prefixbench.core.tally import HitTally
     from prefixbench.exchange.load import LoadedTrace
     from prefixbench.simulator.cluster import Cluster
     from prefixbench.simulator.cost import CostModel
+    from prefixbench.simulator.engine import Engine
+    from prefixbench.simulator.stats import EngineStats
 
 
 def cache_rules(*, policy: str | None, concurrency: int | None, ttl: float | None) -> CacheRules:
@@ -78,16 +83,16 @@ def engine_row(
     routing: str,
     dp_size: int,
     cost: CostModel | None = None,
+    path: PlayPath = PlayPath.AUTO,
 ) -> dict[str, Any] | None:
     """What engines of a profile find, answers stored too, and with a cost how long it takes.
 
     None where a trace without blocks would be played for its hits alone.
     """
     from prefixbench.core.tally import as_rate, total
-    from prefixbench.simulator.cluster import Cluster
     from prefixbench.simulator.cost import CostModel
     from prefixbench.simulator.engine import Engine
-    from prefixbench.simulator.routing import ROUTERS, RoundRobin
+    from prefixbench.simulator.routing import ROUTERS
 
     if trace.block_size is None and cost is None:
         return None
@@ -100,27 +105,62 @@ def engine_row(
         )
         for _ in range(dp_size)
     ]
-    cluster = Cluster(engines, ROUTERS.get(routing, RoundRobin)())
-    times = _played(trace, cluster, concurrency, timed=cost is not None)
-    by_rank = [cluster.tally_at(rank) for rank in range(dp_size)]
-    found = total(by_rank)
+    played = _play(trace, engines, concurrency, routing, timed=cost is not None, path=path)
+    found = total(played.by_rank)
     return {
         "profile": profile,
+        "engine_path": played.path.value,
         "routing": routing if routing in ROUTERS else None,
         "queries": found.queries,
         "hits": found.hits,
         "hit_ratio": as_rate(found) if trace.block_size else None,
-        "evicted_blocks": sum(one.stats().prefix_cache.num_evictions for one in engines),
-        "preemptions": sum(one.stats().scheduler.num_preemptions for one in engines),
+        "evicted_blocks": sum(one.prefix_cache.num_evictions for one in played.stats),
+        "preemptions": sum(one.scheduler.num_preemptions for one in played.stats),
         "ranks": [
             {"rank": rank, "queries": row.queries, "hits": row.hits, "hit_ratio": as_rate(row)}
-            for rank, row in enumerate(by_rank)
+            for rank, row in enumerate(played.by_rank)
         ],
-        "times": times,
+        "times": played.times,
     }
 
 
-def _played(
+class _Played(NamedTuple):
+    """What each rank found and counted, what requests took if that was asked, and the path."""
+
+    by_rank: Sequence[HitTally]
+    stats: Sequence[EngineStats]
+    times: dict[str, Any] | None
+    path: PlayPath
+
+
+def _play(
+    trace: LoadedTrace,
+    engines: Sequence[Engine],
+    concurrency: int | None,
+    routing: str,
+    *,
+    timed: bool,
+    path: PlayPath,
+) -> _Played:
+    """One engine plays the trace in one go, several step by step, behind their router."""
+    from prefixbench.simulator.cluster import Cluster
+    from prefixbench.simulator.play import refuse_compiled
+    from prefixbench.simulator.routing import ROUTERS, RoundRobin
+    from prefixbench.simulator.trace_play import play_trace_alone
+
+    if len(engines) == 1 and not timed:
+        tally, stats, taken = play_trace_alone(
+            trace.requests, engines[0], concurrency=concurrency or 1, path=path
+        )
+        return _Played([tally], [stats], None, taken)
+    refuse_compiled(path, "steps that take time" if timed else "several engines")
+    cluster = Cluster(engines, ROUTERS.get(routing, RoundRobin)())
+    times = _play_together(trace, cluster, concurrency, timed=timed)
+    by_rank = [cluster.tally_at(rank) for rank in range(len(engines))]
+    return _Played(by_rank, [engine.stats() for engine in engines], times, PlayPath.PURE)
+
+
+def _play_together(
     trace: LoadedTrace, cluster: Cluster, concurrency: int | None, *, timed: bool
 ) -> dict[str, Any] | None:
     """Play the trace; what its requests took, if that is asked for."""

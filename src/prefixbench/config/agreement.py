@@ -17,7 +17,11 @@ from prefixbench.config.problems import nearest_word
 from prefixbench.config.prompt_format import PromptFormat
 from prefixbench.config.routing import RoutingConfig, RoutingPolicy
 from prefixbench.config.sessions import Answers, SessionsConfig
-from prefixbench.config.suffix import CacheMatchSemantics, SuffixGenerationConfig
+from prefixbench.config.suffix import (
+    CacheMatchSemantics,
+    SourceName,
+    SuffixGenerationConfig,
+)
 from prefixbench.config.target import TargetHitRateConfig, TargetScope
 from prefixbench.core.errors import ConfigProblem
 from prefixbench.core.records import CacheScope
@@ -261,6 +265,25 @@ def _known_groups(path: str, named: Any, known: tuple[str, ...]) -> Problems:
             )
 
 
+def _prefix_texts_have_a_file(
+    prefix: PrefixGroupConfig, suffix: SuffixGenerationConfig
+) -> Problems:
+    source = prefix.source or suffix.source
+    path = prefix.path or suffix.path
+    if source is SourceName.TEXT and path is None and prefix.source is not None:
+        yield ConfigProblem(
+            path="prefix.path",
+            message="is required with prefix.source: text",
+            allowed="a jsonl, txt, csv or parquet file",
+        )
+    if prefix.path is not None and source not in (SourceName.TEXT, SourceName.GSM8K):
+        yield ConfigProblem(
+            path="prefix.path",
+            message=f"cannot be used with prefix.source: {source}",
+            allowed="prefix.source: text or gsm8k",
+        )
+
+
 def _sessions_are_text(
     sessions: SessionsConfig | None, prompt_format: PromptFormat, suffix: SuffixGenerationConfig
 ) -> Problems:
@@ -319,6 +342,7 @@ _CHECKS: tuple[Callable[..., Problems], ...] = (
     _groups_share_a_limited_cache,
     _a_tree_shares_across_groups,
     _sessions_are_whole,
+    _prefix_texts_have_a_file,
     _sessions_are_text,
     _a_system_prompt_is_for_chats,
 )

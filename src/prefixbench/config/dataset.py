@@ -138,7 +138,7 @@ class PrefixCacheDatasetConfig(Section):
         return DataSourceConfig(
             source=source,
             sample_ids=self.prefix.sample_ids,
-            path=self.suffix.path if needs_file else None,
+            path=self.prefix.path or (self.suffix.path if needs_file else None),
             separator=self.suffix.separator,
         )
 

@@ -23,7 +23,7 @@ def effective_settings(config: PrefixCacheDatasetConfig) -> dict[str, Any]:
         "preserve_group_dependency": config.request_order.preserve_group_dependency,
     }
     settings["prefix"]["source"] = config.prefix_source.source.value
-    for section in ("input_length", "output_length", "suffix"):
+    for section in ("input_length", "output_length", "prefix", "suffix"):
         _reduce_to_name(settings[section], "path")
     _reduce_to_name(settings, "tokenizer")
     for addresses in ("urls", "metrics_urls"):  # where it runs is the run's own record

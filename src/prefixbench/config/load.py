@@ -22,7 +22,9 @@ from prefixbench.core.errors import ConfigProblem
 ROOT_KEY = "prefix_cache_dataset"
 
 #: Keys that name files; a relative path in a configuration file counts from that file's folder.
-PATH_KEYS = (("input_length", "path"), ("output_length", "path"), ("suffix", "path"))
+PATH_KEYS = tuple(
+    (section, "path") for section in ("input_length", "output_length", "prefix", "suffix")
+)
 
 
 def load_config(

@@ -133,6 +133,10 @@ class PrefixGroupConfig(Section):
         default=None,
         description="What master prefixes are made of; as `suffix.source` unless given.",
     )
+    path: Text | None = Field(
+        default=None,
+        description="File of samples for `source` text or gsm8k; as `suffix.path` unless given.",
+    )
     sample_ids: tuple[NonNegative, ...] = Field(
         default=(),
         description="Rows of the corpus (from 0) the master prefixes begin with, in order.",

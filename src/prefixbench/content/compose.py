@@ -161,10 +161,14 @@ class Composer:
         nodes: list[int] = np.flatnonzero(lengths).tolist()
         return nodes
 
-    @property
-    def exhausted_count(self) -> int:
+    @cached_property
+    def repeating_count(self) -> int:
         """Requests that repeat a sample because the corpus has no more."""
-        return int(np.count_nonzero(self.recipes.exhausted))
+        prefix = self.columns.planned_prefix_len - self.frame.head_len
+        is_long = prefix > self.passages.prefix.ring.token_count
+        requests = np.flatnonzero(self.recipes.exhausted | is_long)
+        starts = range(0, len(requests), _BATCH)
+        return sum(self.batch(requests[at : at + _BATCH]).repeating_count() for at in starts)
 
     @property
     def tail_ids(self) -> Ids:
@@ -230,6 +234,16 @@ class PromptBatch:
         """Rows of the corpora that each prompt holds a part of, as JSON lists."""
         both = zip(self.prefix_rows(), self.suffix_rows(), strict=True)
         return [b"[%b]" % (prefix + suffix)[:-1] for prefix, suffix in both]
+
+    def repeating_count(self) -> int:
+        """Prompts that hold a row twice; rows of two corpora are never the same."""
+        joined = self._composer.passages.share_ring
+        repeating = 0
+        for prefix, suffix in zip(self.prefix_rows(), self.suffix_rows(), strict=True):
+            parts = [prefix + suffix] if joined else [prefix, suffix]
+            rows = [part.split(b",")[:-1] for part in parts]
+            repeating += any(len(set(part)) < len(part) for part in rows)
+        return repeating
 
     def prefix_rows(self) -> list[bytes]:
         """Rows in each planned prefix: JSON numbers, each with a comma behind it."""

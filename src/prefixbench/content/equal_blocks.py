@@ -7,6 +7,7 @@ that begin with natural text, one by one by the ids of the block.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -33,21 +34,22 @@ def classes_of_equal_markers(composer: Composer, block_size: int) -> list[Positi
     A marker occurs neither in a prefix nor in any other text, so blocks with markers are equal
     only if place and markers are.
     """
-    table, columns = composer.recipes, composer.columns
-    is_marked = table.column("marker_count") > 0
+    is_marked = composer.recipes.column("marker_count") > 0
     requests = np.flatnonzero(is_marked & has_full_first_block(composer, block_size))
-    prefix = columns.planned_prefix_len
-    inside = np.minimum(table.column("marker_count"), block_size - prefix % block_size)
     key: Any = stream("first_block")
-    parts = (
-        _meeting(composer),
-        prefix,
-        table.column("first_marker"),
-        np.where(inside > 1, table.column("second_marker"), -1),
-    )
-    for part in parts:
+    for part in _marked_beginnings(composer, block_size):
         key = mixed(key, part[requests].astype(np.uint64))
     return _equal_keys(key, requests)
+
+
+def _marked_beginnings(composer: Composer, block_size: int) -> Iterator[Any]:
+    """What tells marked first blocks apart, one column of all requests in memory at a time."""
+    table, prefix = composer.recipes, composer.columns.planned_prefix_len
+    yield _meeting(composer)
+    yield prefix
+    yield table.column("first_marker")
+    inside = np.minimum(table.column("marker_count"), block_size - prefix % block_size)
+    yield np.where(inside > 1, table.column("second_marker"), -1)
 
 
 def _equal_keys(keys: Any, requests: Positions) -> list[Positions]:

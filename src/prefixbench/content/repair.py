@@ -157,8 +157,9 @@ def _report(
     sending: Sending,
     equal: _Equal,
 ) -> CollisionReport:
-    order = np.argsort(sending.place, kind="stable")
-    heads = classes_of_equal_heads(composer, block_size, order, sending.cache)
+    heads = classes_of_equal_heads(
+        composer, block_size, np.argsort(sending.place, kind="stable"), sending.cache
+    )
     by_marker = chained_accidents(composer, block_size, sending, [*equal.by_marker, *heads])
     by_text = chained_accidents(composer, block_size, sending, equal.by_text)
     statuses = _statuses(composer, block_size)
@@ -211,9 +212,9 @@ def _warnings(
         yield (
             f"{sum(counted.values())} tokens are found by accident; the designed ratio counts them"
         )
-    if composer.exhausted_count:
+    if composer.repeating_count:
         yield (
-            f"{composer.exhausted_count} requests repeat samples: the corpus has no more text"
+            f"{composer.repeating_count} requests repeat samples: the corpus has no more text"
             " than that"
         )
 

@@ -20,7 +20,7 @@ from prefixbench.content.tape import Positions
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SuffixStarts:
-    """Where each request begins to read the ring; `exhausted` = it must repeat samples."""
+    """Where each request begins to read the ring; `exhausted` = it may have to repeat samples."""
 
     positions: Positions
     exhausted: Flags

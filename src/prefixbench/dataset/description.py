@@ -55,7 +55,10 @@ def describe(
     """The manifest but for identity, status and the files' hashes, which the writer adds."""
     config = plan.config
     effective = config.with_block_size(block_size.tokens).effective()
-    corpus = materials.corpora[0]
+    corpora = [
+        {"name": corpus.name, "rows": corpus.rows, "sha256": corpus.sha256}
+        for corpus in materials.corpora
+    ]
     return {
         "dataset_id": config.dataset_id,
         "format_version": FORMAT_VERSION,
@@ -68,7 +71,8 @@ def describe(
             "fingerprint": materials.tokenizer.fingerprint,
             "vocab_size": materials.tokenizer.vocab_size,
         },
-        "corpus": {"name": corpus.name, "rows": corpus.rows, "sha256": corpus.sha256},
+        "corpus": corpora[0],
+        "prefix_corpus": corpora[1] if len(corpora) > 1 else None,
         "block_size": block_size.tokens,
         "block_size_source": block_size.source,
         "hit_granularity": plan.geometry.granularity,

@@ -20,6 +20,8 @@ from prefixbench.core.shapes import (
 
 _NAME, _COUNT, _OBJECT = Needed(TEXT), Needed(COUNT), Needed(OBJECT)
 
+_CORPUS: dict[str, Shape] = {"name": _NAME, "rows": _COUNT, "sha256": _NAME}
+
 #: `config` has a hash of its own, so its sections are as they were written.
 MANIFEST: dict[str, Shape] = {
     "seed": Needed(INTEGER),
@@ -35,7 +37,8 @@ MANIFEST: dict[str, Shape] = {
     "config": _OBJECT,
     "config_sha256": _NAME,
     "tokenizer": Needed({"name": _NAME, "fingerprint": _NAME}),
-    "corpus": Needed({"name": _NAME, "rows": _COUNT, "sha256": _NAME}),
+    "corpus": Needed(_CORPUS),
+    "prefix_corpus": _CORPUS,
     "suffix": Needed(
         {
             "collision_detection": Needed(

@@ -6,6 +6,7 @@ draws depend on seed, data set, target, sources and every length of the plan.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +27,12 @@ from prefixbench.content.template import Frame, make_frame, shortest_possible
 from prefixbench.content.tokenizer import Tokenizer, load_tokenizer
 from prefixbench.content.words import WordAtom, opening_words
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
+from prefixbench.core.log import event
 from prefixbench.core.wording import plural
 from prefixbench.dataset.layout import canonical_sha256
 from prefixbench.workload import setting
+
+log = logging.getLogger(__name__)
 
 #: Corpora made by code are one text for all data sets; what differs is where each begins to read.
 CORPUS_SEED = 0
@@ -88,11 +92,19 @@ class Materials:
         return _planning_frame(self.config, self.frame)
 
 
-def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = None) -> Materials:
-    """Load the tokenizer and the corpora; `corpus` stands for every source that is text."""
+def load_materials(
+    config: PrefixCacheDatasetConfig,
+    *,
+    corpus: str | None = None,
+    prefix_corpus: str | None = None,
+) -> Materials:
+    """Load the tokenizer and the corpora.
+
+    `corpus` stands for every source that is text, unless prefixes are given one of their own.
+    """
     tokenizer = load_tokenizer(config.tokenizer)
     frame = _frame_of(config, tokenizer)
-    suffix, prefix = _open_sources(config, tokenizer, corpus)
+    suffix, prefix = _open_sources(config, tokenizer, corpus, prefix_corpus or corpus)
     pool = load_pool(
         tokenizer,
         suffix,
@@ -100,6 +112,7 @@ def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = Non
         exact_text=config.prompt_format is not PromptFormat.TOKEN_IDS,
         folder=cache_folder(),
     )
+    _tell_left_out(pool)
     corpora = (suffix.corpus,) if prefix == suffix else (suffix.corpus, prefix.corpus)
     return Materials(
         config=config,
@@ -117,14 +130,32 @@ def load_materials(config: PrefixCacheDatasetConfig, *, corpus: str | None = Non
 
 
 def _open_sources(
-    config: PrefixCacheDatasetConfig, tokenizer: Tokenizer, corpus: str | None
+    config: PrefixCacheDatasetConfig,
+    tokenizer: Tokenizer,
+    corpus: str | None,
+    prefix_corpus: str | None,
 ) -> tuple[TextSource, TextSource]:
     """The texts of suffixes and of prefixes; read once where they are the same."""
     suffix, prefix = config.suffix, config.prefix_source
     opened = open_source(suffix, tokenizer, seed=CORPUS_SEED, corpus=corpus)
-    if _text_of(suffix) == _text_of(prefix):
+    if _text_of(suffix) == _text_of(prefix) and corpus == prefix_corpus:
         return opened, opened
-    return opened, open_source(prefix, tokenizer, seed=CORPUS_SEED, corpus=corpus)
+    return opened, open_source(prefix, tokenizer, seed=CORPUS_SEED, corpus=prefix_corpus)
+
+
+def _tell_left_out(pool: Pool) -> None:
+    """A tokenizer would read a special token inside a text, so such texts are not used."""
+    for guard in pool.certificate.guards:
+        if guard.with_added_token:
+            event(
+                log,
+                "content.texts_left_out",
+                level=logging.WARNING,
+                corpus=guard.corpus,
+                texts=guard.with_added_token,
+                of=guard.texts,
+                reason="they spell a special token of the tokenizer",
+            )
 
 
 def _text_of(source: DataSourceConfig) -> tuple[Any, ...]:

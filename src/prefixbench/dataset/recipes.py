@@ -154,20 +154,34 @@ def _materials_of(
     manifest: DatasetManifest, config: PrefixCacheDatasetConfig, corpus: str | None
 ) -> Materials:
     """Tokenizer and corpus as they were when the data set was made, or an error that says which."""
-    recorded = manifest.data["corpus"]
-    if corpus is None and recorded["name"] == BUILTIN:
-        corpus = BUILTIN
+    recorded = _recorded_corpora(manifest)
+    given = [_text_called(made_of["name"], corpus) for made_of in recorded]
     try:
-        materials = load_materials(config, corpus=corpus)
+        materials = load_materials(config, corpus=given[0], prefix_corpus=given[-1])
     except TokenizerError as error:
         raise _other_tokenizer(manifest, error.message) from error
     except CorpusError as error:
         raise _other_corpus(manifest, error.message) from error
     if materials.tokenizer.fingerprint != manifest.tokenizer["fingerprint"]:
         raise _other_tokenizer(manifest, "the tokenizer is not the one of the data set")
-    if materials.corpora[0].sha256 != recorded["sha256"]:
+    found = [made_of.sha256 for made_of in materials.corpora]
+    if found != [made_of["sha256"] for made_of in recorded]:
         raise _other_corpus(manifest, "the corpus is not the one of the data set")
     return materials
+
+
+def _recorded_corpora(manifest: DatasetManifest) -> list[Mapping[str, Any]]:
+    """The corpus of the suffixes, and that of the prefixes where it is another one."""
+    both = manifest.data["corpus"], manifest.data.get("prefix_corpus")
+    return [made_of for made_of in both if made_of is not None]
+
+
+def _text_called(name: str, given: str | None) -> str | None:
+    """Where to find a corpus that a manifest names; `given` may be a folder with several."""
+    if name == BUILTIN:
+        return BUILTIN
+    inside = Path(given or "", name)
+    return str(inside) if given is not None and inside.is_file() else given
 
 
 def _other_tokenizer(manifest: DatasetManifest, message: str) -> TokenizerError:
@@ -180,12 +194,13 @@ def _other_tokenizer(manifest: DatasetManifest, message: str) -> TokenizerError:
 
 
 def _other_corpus(manifest: DatasetManifest, message: str) -> CorpusError:
-    recorded: Mapping[str, Any] = manifest.data["corpus"]
+    recorded = _recorded_corpora(manifest)
+    names = " and ".join(f"{one['name']!r} with {one['rows']} rows" for one in recorded)
+    where = "PATH" if len(recorded) == 1 else "FOLDER with the files"
     return CorpusError(
         f"the prompts cannot be composed: {message}",
         context=_context(manifest, "corpus"),
-        hint=f"give the corpus that it was made with, {recorded['name']!r} with"
-        f" {recorded['rows']} rows: --corpus PATH",
+        hint=f"give the corpus that it was made with, {names}: --corpus {where}",
     )
 
 

@@ -21,8 +21,11 @@ from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.stand_ins import StandIn, StandIns
 from prefixbench.simulator.cluster import Cluster, Domain, Watch
 from prefixbench.simulator.engine import Engine, StepOutcome
+from prefixbench.simulator.play import ChosenPlay, play_script, refuse_compiled
+from prefixbench.simulator.play_path import PlayPath
 from prefixbench.simulator.request import EngineRequest
 from prefixbench.simulator.routing import Arrival, RoundRobin, Router
+from prefixbench.simulator.script import Script
 from prefixbench.simulator.tokens import TokenRuns
 from prefixbench.simulator.trace import TraceRequest
 from prefixbench.simulator.trace_cache import IndexedTrace, TraceCache
@@ -42,13 +45,15 @@ class Rehearsal:
     """What the engines did, in tokens of measured requests; warm-up counts nowhere.
 
     `by_domain` are the hits in the engines' own caches, for each place (an engine) and group;
-    `by_tier` what the tiers below gave, out of what all above them missed.
+    `by_tier` what the tiers below gave, out of what all above them missed. `path` says how steps
+    were taken.
     """
 
     by_domain: Mapping[Domain, HitTally]
     by_tier: Mapping[str, HitTally]
     evicted_blocks: int
     preemptions: int
+    path: PlayPath
 
     @property
     def tally(self) -> HitTally:
@@ -97,7 +102,8 @@ class _Row:
         """The planned prefix, and a token that no request has there."""
         tokens = [segment.tokens for segment in self.stand_in.prefix]
         prompt = TokenRuns([*tokens, _FILLER])
-        return EngineRequest("warm-up", prompt, _FILLER, self.extra_key)
+        name = f"warm-up for {self.plan.request_id}"
+        return EngineRequest(name, prompt, _FILLER, self.extra_key)
 
 
 def rehearse(
@@ -107,12 +113,15 @@ def rehearse(
     concurrency: int = 1,
     spread: Spread | None = None,
     watch: Watch | None = None,
+    path: PlayPath = PlayPath.AUTO,
 ) -> Rehearsal:
     """Play a data set in its order, `concurrency` requests on their way, an engine for each cache.
 
     With `spread` its router says which engine serves a request, not the plan. Where the data set
     is planned for a warmed cache, every cache that may serve a group is warmed for it first;
-    `watch` is told of what comes after.
+    `watch` is told of what comes after. One engine and requests that wait for nobody are played in
+    one go, on the path that is sooner; raises ConfigError where `path` asks for one that is not
+    there.
     """
     order = dataset.manifest.config["request_order"]
     rows = list(_rows(dataset, _Waits(order)))
@@ -120,13 +129,37 @@ def rehearse(
     planned = {cache: place for place, cache in enumerate(caches)} if spread is None else {}
     engines = [make_engine() for _ in range(spread.places if spread else len(caches))]
     cluster = Cluster(engines, spread.router if spread else RoundRobin())
-    for index in warm_up_places(dataset.manifest, [row.plan for row in rows]):
-        _warm_up(rows[index], planned.get(rows[index].cache), cluster)
-    cluster.watch = watch
     loop = _ClosedLoop(
         rows, planned, cluster, concurrency, first_token_opens=order["preserve_group_dependency"]
     )
+    places = warm_up_places(dataset.manifest, [row.plan for row in rows])
+    warm_ups = [rows[index] for index in places]
+    apart = _why_not_in_one_go(rows, engines, watch)
+    if apart is None:
+        script = _script([row.warm_up_request() for row in warm_ups], rows, concurrency)
+        return loop.play_alone(play_script(engines[0], script, path), len(warm_ups))
+    refuse_compiled(path, apart)
+    for row in warm_ups:
+        _warm_up(row, planned.get(row.cache), cluster)
+    cluster.watch = watch
     return loop.play()
+
+
+def _why_not_in_one_go(
+    rows: Sequence[_Row], engines: Sequence[Engine], watch: Watch | None
+) -> str | None:
+    if len(engines) > 1:
+        return "several engines"
+    if any(row.waits_for is not None for row in rows):
+        return "requests that wait for others"
+    return None if watch is None else "times are asked for"
+
+
+def _script(warm_ups: Sequence[EngineRequest], rows: Sequence[_Row], concurrency: int) -> Script:
+    """Warm-up requests one by one, and when they are done the closed loop."""
+    alone = len(warm_ups) + 1
+    limits = [1] * alone + [concurrency] * (len(rows) - 1)
+    return Script([*warm_ups, *(row.engine_request() for row in rows)], most_in_flight=limits)
 
 
 def hits_by_capacity(dataset: DatasetReader) -> dict[int, HitTally]:
@@ -242,11 +275,25 @@ class _ClosedLoop:
             for outcome in self._cluster.step(self._step_limit):
                 self._note(outcome)
             self._fill_slots()
+        return self._told(PlayPath.PURE)
+
+    def play_alone(self, chosen: ChosenPlay, warm_ups: int) -> Rehearsal:
+        """Let a play serve every request with one engine, after so many that warm it."""
+        self._place = dict.fromkeys((row.plan.request_id for row in self._rows), 0)
+        for outcome in chosen.play.steps():
+            if warm_ups:
+                warm_ups -= len(outcome.finished)
+            else:
+                self._note(outcome)
+        return self._told(chosen.path)
+
+    def _told(self, path: PlayPath) -> Rehearsal:
         return Rehearsal(
             by_domain=self._tallies(),
             by_tier=self._tier_tallies(),
             evicted_blocks=self._evicted_blocks,
             preemptions=self._preemptions,
+            path=path,
         )
 
     def _fill_slots(self) -> None:

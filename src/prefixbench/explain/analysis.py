@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from prefixbench.config.sessions import Answers
 from prefixbench.core.records import CacheScope, RequestOutcome
 from prefixbench.core.tally import HitTally
 from prefixbench.explain.capacity import (
@@ -206,6 +207,7 @@ class Analysis:
             granularity=manifest.hit_granularity,
             head_len=manifest.head_len,
             conditions=self.conditions if self._is_as_planned(phase) else None,
+            served=pick(manifest.config, "sessions", "answers") == Answers.SERVED,
         )
 
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prefixbench.core.records import RequestPlan
+from prefixbench.explain.branches import branching_requests
 from prefixbench.explain.scene import Scene
 from prefixbench.explain.wording import count, pick
 from prefixbench.simulator.stack_distance import ChainRequest, lru_hits
+from prefixbench.simulator.trace_cache import IndexedTrace, TraceCache
 from prefixbench.simulator.watermark import CACHE_OF
 
 
@@ -25,10 +27,22 @@ def hits_lost_to_eviction(
         return 0
     largest = max(_blocks(plan, block_size) for plan in scene.requests)
     room = max(capacity_blocks - (in_flight - 1) * largest, 0)
+    if any(plan.nodes_above or plan.history_request_id for plan in scene.requests):
+        return _lost_in_branches(scene, block_size, room)
     return sum(
         sum(lru_hits(chain, _all_blocks(chain))) - sum(lru_hits(chain, room))
         for chain in _chains(scene, block_size)
     )
+
+
+def _lost_in_branches(scene: Scene, block_size: int, room: int) -> int:
+    """The same where prefixes branch, or turns go on from each other."""
+    lost = 0
+    for warm_ups, measured in branching_requests(scene, block_size):
+        cache = TraceCache(IndexedTrace([*warm_ups, *measured]))
+        kept, most = (cache.hit_blocks(blocks)[len(warm_ups) :] for blocks in (room, None))
+        lost += sum(most) - sum(kept)
+    return lost
 
 
 def _chains(scene: Scene, block_size: int) -> list[list[ChainRequest]]:

@@ -21,6 +21,7 @@ class Cause(StrEnum):
     METRIC_UNIT_MISMATCH = "metric_unit_mismatch"
     TEMPLATE_TOKENS = "template_tokens"
     FAILED_REQUESTS = "failed_requests"
+    SERVED_ANSWERS = "served_answers"
     ROUTING = "routing"
     PROCESSING_ORDER = "processing_order"
     CONCURRENCY_VISIBILITY = "concurrency_visibility"
@@ -82,6 +83,11 @@ ADVICE: Mapping[Cause, Advice] = {
     ),
     Cause.FAILED_REQUESTS: Advice(
         Confidence.HIGH, "look at the failed requests first: what was not computed cannot be hit"
+    ),
+    Cause.SERVED_ANSWERS: Advice(
+        Confidence.HIGH,
+        "let the server heed ignore_eos and max_tokens (min_tokens makes some), and send "
+        "prompt_format: token_ids, so that no answer is encoded again",
     ),
     Cause.ROUTING: Advice(
         Confidence.HIGH,

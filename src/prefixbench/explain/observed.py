@@ -16,6 +16,7 @@ from prefixbench.explain.causes import Cause
 from prefixbench.explain.phases import Phase
 from prefixbench.explain.run_files import ObservedRequest
 from prefixbench.explain.scene import Scene
+from prefixbench.explain.turns import parted_from_histories, place_of, with_served_answers
 from prefixbench.explain.wording import readable
 
 
@@ -61,7 +62,7 @@ def template_tokens(scene: Scene, phase: Phase, _server: Server) -> Observation 
     differences = {
         result.prompt_tokens - plan.input_len
         for plan, result in phase.arrived(scene.requests)
-        if result.prompt_tokens is not None
+        if result.prompt_tokens is not None and not _holds_answers(plan, scene)
     }
     if len(differences) != 1 or differences == {0}:
         return None
@@ -107,7 +108,7 @@ def unanswered(scene: Scene, phase: Phase) -> Unanswered | None:
     failed = [result for result in fates if result is None or not result.ok]
     if not failed:
         return None
-    why = Counter("not sent" if result is None else result.status for result in failed)
+    why = Counter("not_sent" if result is None else result.status for result in failed)
     reasons = ", ".join(f"{number:,} {readable(word)}" for word, number in why.most_common())
     return Unanswered(
         len(fates) - len(failed),
@@ -119,10 +120,38 @@ def _is_computed(result: ObservedRequest | None) -> bool:
     return result is not None and (result.ok or result.first_token_ns is not None)
 
 
+def _holds_answers(plan: RequestPlan, scene: Scene) -> bool:
+    """Whether what the server said stands in the prompt, so that it alone knows its length."""
+    return scene.served and plan.history_request_id is not None
+
+
+def served_answers(scene: Scene, phase: Phase, _server: Server) -> Observation | None:
+    """Answers in the prompts of later turns were not as long as planned, or became other tokens
+    when they were encoded again.
+    """
+    if not scene.served:
+        return None
+    turns = with_served_answers(scene.requests, phase.results, scene.extra_head_len)
+    changes = [
+        turn.input_len - plan.input_len
+        for turn, plan in zip(turns, scene.requests, strict=True)
+        if turn != plan
+    ]
+    if not changes:
+        return None
+    return Observation(
+        cause=Cause.SERVED_ANSWERS,
+        scene=replace(scene, requests=turns),
+        evidence=f"{plural(len(changes), 'later turn')} hold answers that are not as planned"
+        f" ({sum(changes):+,} tokens)",
+    )
+
+
 def routing(scene: Scene, phase: Phase, _server: Server) -> Observation | None:
     """Requests went to other caches than planned, or to several where one was planned."""
-    routed = tuple(_rerouted(plan, phase.results[plan.request_id]) for plan in scene.requests)
-    places = {(plan.planned_instance_id, plan.planned_dp_id) for plan in routed}
+    rerouted = [_rerouted(plan, phase.results[plan.request_id]) for plan in scene.requests]
+    routed = tuple(parted_from_histories(rerouted))
+    places = {place_of(plan) for plan in routed}
     if scene.scope is CacheScope.GLOBAL:
         if len(places) == 1:
             return None
@@ -131,7 +160,7 @@ def routing(scene: Scene, phase: Phase, _server: Server) -> Observation | None:
             scene=replace(scene, requests=routed, scope=CacheScope.DP_LOCAL),
             evidence=f"requests went to {len(places)} ranks, planned was one cache for all",
         )
-    moved = sum(new is not old for new, old in zip(routed, scene.requests, strict=True))
+    moved = sum(new is not old for new, old in zip(rerouted, scene.requests, strict=True))
     if not moved:
         return None
     return Observation(
@@ -182,6 +211,7 @@ OBSERVE: tuple[Observe, ...] = (
     server_step,
     template_tokens,
     failed_requests,
+    served_answers,
     routing,
     processing_order,
 )

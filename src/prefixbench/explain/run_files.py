@@ -56,6 +56,7 @@ class ObservedRequest:
     schedule_e2e_ms: float | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    output_tokens: int | None = None
     http_status: int | None = None
 
     @property

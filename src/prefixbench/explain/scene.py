@@ -25,7 +25,8 @@ if TYPE_CHECKING:  # plans with conditions are walked in arrays; few plans have 
 class Scene:
     """Requests in the order in which they reach the caches, and how these treat them.
 
-    `extra_head_len` are tokens the server saw in front of every request beyond the plan;
+    `extra_head_len` are tokens the server saw in front of every request beyond the plan; `served`
+    says that later turns of sessions go on from the server's own answers;
     `unanswered` are requests of which no token came: whether they were looked up or stored is not
     known.
     """
@@ -38,6 +39,7 @@ class Scene:
     warm: Mapping[str, int] = field(default_factory=dict)
     unanswered: tuple[RequestPlan, ...] = ()
     conditions: Conditions | None = None
+    served: bool = False
 
     def outcomes(self) -> tuple[RequestOutcome, ...]:
         """What each request finds, in the scene's order."""
@@ -92,6 +94,9 @@ class Scene:
                 plan,
                 input_len=plan.input_len + self.extra_head_len,
                 planned_prefix_len=max(plan.planned_prefix_len + self.extra_head_len, 0),
+                nodes_above=tuple(
+                    (node, max(end + self.extra_head_len, 0)) for node, end in plan.nodes_above
+                ),
             )
             for plan in self.requests
         )
@@ -105,6 +110,7 @@ def planned_scene(
     granularity: int,
     head_len: int,
     conditions: Conditions | None = None,
+    served: bool = False,
 ) -> Scene:
     """The phase as it was planned: every request, planned order and routing, cold or warmed."""
     return Scene(
@@ -114,13 +120,19 @@ def planned_scene(
         head_len=head_len,
         warm=deepest_prefixes(plans) if phase.warmed else {},
         conditions=conditions,
+        served=served,
     )
 
 
 def deepest_prefixes(plans: tuple[RequestPlan, ...]) -> dict[str, int]:
-    """The longest planned prefix of each group, in tokens: what its warm-up stores."""
+    """The longest planned prefix of each group, in tokens: what its warm-up stores.
+
+    That of a later turn is its session's own history, which no warm-up sends.
+    """
     deepest: dict[str, int] = {}
     for plan in plans:
+        if plan.history_request_id is not None:
+            continue
         known = deepest.get(plan.prefix_group_id, 0)
         deepest[plan.prefix_group_id] = max(known, plan.planned_prefix_len)
     return deepest

@@ -223,7 +223,8 @@ def _tally(rounds: Sequence[tuple[Phase, Scene]]) -> HitTally:
 
 
 def _most_lost_to_routing(rounds: Sequence[tuple[Phase, Scene]], headline: Headline) -> int:
-    """Hits that caches beyond the planned ones can cost: each computes a group's prefix once more.
+    """Hits that caches beyond the planned ones can cost: each computes a group's prefix once more,
+    and any turn of a session may come to another cache than the turn before it.
 
     0 where answers name their rank: then requests already stand where they went.
     """
@@ -231,9 +232,11 @@ def _most_lost_to_routing(rounds: Sequence[tuple[Phase, Scene]], headline: Headl
         return 0
     most = 0
     for _, scene in rounds:
-        sizes = Counter(plan.prefix_group_id for plan in scene.requests)
-        for group, deepest in deepest_prefixes(scene.as_seen()).items():
+        seen = scene.as_seen()
+        sizes = Counter(plan.prefix_group_id for plan in seen)
+        for group, deepest in deepest_prefixes(seen).items():
             most += (min(headline.caches, sizes[group]) - 1) * deepest
+        most += sum(plan.planned_prefix_len for plan in seen if plan.history_request_id is not None)
     return most
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prefixbench.core.blocks import align_down
@@ -64,7 +64,7 @@ def hit_bounds(scene: Scene, results: Mapping[str, ObservedRequest]) -> dict[str
 
 
 class _Timelines:
-    """Who was in flight when, in each cache (for the head) and in each domain of it."""
+    """Who was in flight when, in each cache (for the head), and below each node of its tree."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -75,29 +75,28 @@ class _Timelines:
     def add(self, plan: RequestPlan, flight: _Flight) -> None:
         cache = self._cache_of(plan)
         self._heads.add(cache, flight)
-        self._prefixes.add((cache, plan.prefix_group_id), flight)
+        if plan.history_request_id is None:
+            for node, _ in _path(plan):
+                self._prefixes.add((cache, node), flight)
 
     def bounds(self, plan: RequestPlan, flight: _Flight) -> Bounds:
-        cache = self._cache_of(plan)
-        domain = (cache, plan.prefix_group_id)
+        """A later turn is sent when the turn before it has ended: it finds its whole history."""
+        if plan.history_request_id is not None:
+            history = align_down(plan.planned_prefix_len, self._scene.granularity)
+            return Bounds(history, history)
         return Bounds(
-            self._hit(
-                plan,
-                self._prefixes.surely_left(domain, flight),
-                self._heads.surely_left(cache, flight),
-            ),
-            self._hit(
-                plan,
-                self._prefixes.possibly_left(domain, flight),
-                self._heads.possibly_left(cache, flight),
-            ),
+            self._hit(plan, flight, _Timeline.surely_left),
+            self._hit(plan, flight, _Timeline.possibly_left),
         )
 
-    def _hit(self, plan: RequestPlan, left: int | None, cache_left: int | None) -> int:
+    def _hit(self, plan: RequestPlan, flight: _Flight, left_by: _LeftBy) -> int:
+        cache = self._cache_of(plan)
         warm = self._warm.get(plan.prefix_group_id, 0)
-        head = self._scene.seen_head_len if warm or cache_left is not None else 0
-        visible = max(left or 0, head, warm)
-        return align_down(min(plan.planned_prefix_len, visible), self._scene.granularity)
+        is_open = warm or left_by(self._heads, cache, flight) is not None
+        depths = [warm, self._scene.seen_head_len if is_open else 0]
+        for node, end in _path(plan):
+            depths.append(min(left_by(self._prefixes, (cache, node), flight) or 0, end))
+        return align_down(min(plan.planned_prefix_len, max(depths)), self._scene.granularity)
 
 
 class _Timeline:
@@ -130,6 +129,15 @@ class _Timeline:
             return None
         deepest, second = leaders[position - 1]
         return second if deepest.request_id == flight.request_id else deepest.depth
+
+
+_LeftBy = Callable[[_Timeline, Hashable, _Flight], int | None]
+
+
+def _path(plan: RequestPlan) -> Iterator[tuple[str, int]]:
+    """Nodes from the root to the group, each with the token at which it ends for this request."""
+    yield from plan.nodes_above
+    yield plan.prefix_group_id, plan.planned_prefix_len
 
 
 def _running_deepest(flights: Iterable[_Flight]) -> tuple[list[int], list[int]]:

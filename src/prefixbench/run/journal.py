@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage
@@ -84,12 +83,7 @@ class RunJournal:
         self._write_documents(RunStatus.RUNNING)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._files.close()
 
     def resume(self) -> set[tuple[str, int]]:

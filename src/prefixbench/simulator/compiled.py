@@ -157,13 +157,14 @@ def compiled_entry(entry: Callable[..., Any], modules: tuple[ModuleType, ...]) -
     """
     from numba import njit
 
+    inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # only called by the others
     digest = sha256("".join(map(getsource, modules)).encode()).hexdigest()[:16]
     namespace: dict[str, Any] = {}
     for module in modules:
         namespace |= vars(module)
     for name, function in list(namespace.items()):
         if isfunction(function) and function is not entry and _is_of(function, modules):
-            namespace[name] = njit(FunctionType(function.__code__, namespace, name))
+            namespace[name] = inner(FunctionType(function.__code__, namespace, name))
     whole = FunctionType(entry.__code__, namespace)
     whole.__qualname__ = f"{entry.__name__}-{digest}"
     return _jit(whole)

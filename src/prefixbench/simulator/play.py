@@ -19,9 +19,9 @@ from prefixbench.simulator.script import ReadablePlay, Script
 from prefixbench.simulator.stats import EngineStats
 from prefixbench.simulator.stepping import CacheContents
 
-#: A script of so many requests takes the readable engine longer than loading the compiled loop. So
-#: many tokens that are decoded one by one weigh as much as a request.
-WORTH_LOADING, TOKENS_OF_A_REQUEST = 20_000, 20
+#: So many starts, ends and filled blocks of requests take the readable engine about 5 s: as long as
+#: compiling the loops takes once, and ten times as long as loading them from then on.
+WORTH_LOADING = 200_000
 #: What arrays hold: a block takes them about 60 bytes.
 _MOST_BLOCKS = 1 << 25
 
@@ -50,19 +50,25 @@ def play_script(engine: Engine, script: Script, path: PlayPath = PlayPath.AUTO) 
     because: str | None = "the readable engine was asked for"
     if path is not PlayPath.PURE:
         because = why_not_compiled(engine, script)
-    if path is PlayPath.AUTO and because is None and not _is_worth_loading(script):
+    block_size = engine.options.block_size
+    if path is PlayPath.AUTO and because is None and _events(script, block_size) < WORTH_LOADING:
         because = "too little to be worth loading compiled loops"
     if because is None:
         from prefixbench.simulator.compiled_play import CompiledPlay
 
         return ChosenPlay(CompiledPlay(engine, script), PlayPath.COMPILED, None)
+    refuse_compiled(path, because)
+    return ChosenPlay(ReadablePlay(engine, script), PlayPath.PURE, because)
+
+
+def refuse_compiled(path: PlayPath, because: str) -> None:
+    """Raise ConfigError if the compiled path was asked for, which is not there for a reason."""
     if path is PlayPath.COMPILED:
         raise ConfigError(
             f"the compiled engine cannot play this: {because}",
             context=ErrorContext(stage=Stage.SIMULATE, field="engine_path"),
             hint="`auto` takes the readable engine there; numba comes with the extra `fast`",
         )
-    return ChosenPlay(ReadablePlay(engine, script), PlayPath.PURE, because)
 
 
 def why_not_compiled(engine: Engine, script: Script) -> str | None:
@@ -91,6 +97,6 @@ def _why_not_this_script(script: Script, block_size: int) -> str | None:
     return "more blocks than fit into arrays" if tokens // block_size > _MOST_BLOCKS else None
 
 
-def _is_worth_loading(script: Script) -> bool:
-    outputs = sum(len(request.output) for request in script.requests)
-    return len(script.requests) + outputs // TOKENS_OF_A_REQUEST >= WORTH_LOADING
+def _events(script: Script, block_size: int) -> int:
+    """What ends a run of equal steps: a request starts, ends, or fills a block."""
+    return sum(2 + len(request.output) // block_size for request in script.requests)

@@ -8,7 +8,16 @@ from difflib import get_close_matches
 
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.simulator.other_profiles import IDEAL, OTHER_ROWS
-from prefixbench.simulator.rules import EngineProfile, KVGroup, Lookahead, Role, next_row
+from prefixbench.simulator.rules import (
+    DEVICE_BLOCK,
+    EngineProfile,
+    KVGroup,
+    Lookahead,
+    Role,
+    TierRules,
+    TierWrite,
+    next_row,
+)
 from prefixbench.simulator.vllm_profiles import (
     ASCEND_ROWS,
     LMCACHE,
@@ -34,7 +43,9 @@ def get_profile(name: str) -> EngineProfile:
     Beside the rows of the table: `vllm-0.N` for every N from 9 to 33, `NAME:prefill` and
     `NAME:decode`, and engines with a feature, `NAME+FEATURE`:
 
-    - `lmcache`: that tier below the cache (`lmcache` alone is one);
+    - `lmcache`: that tier below the cache (`lmcache` alone is one); `hostN`: host memory of N
+      blocks, written through; `spillN`: the same, written with what the cache above loses. Several
+      stand in order, the nearest first;
     - `eagle`, `eagleN`: speculative decoding with 1 or N draft tokens (EAGLE, MTP);
     - `windowW`, `NxwindowW`: a model with 1 or N groups of layers that attend to the last W tokens,
       beside one group of full attention.
@@ -45,6 +56,8 @@ def get_profile(name: str) -> EngineProfile:
     "decode: the prompt's KV is handed over"
     >>> str(get_profile("vllm-0.26+lmcache").tiers[0])
     'external: units of 256 tokens, written when it was computed'
+    >>> str(get_profile("vllm-0.33+spill500").tiers[0])
+    "host: 500 blocks of the device's size, written when the cache above loses it"
     >>> get_profile("vllm-0.33+eagle").draft_tokens
     1
     >>> [str(group) for group in get_profile("vllm-0.33+2xwindow128").groups]
@@ -63,7 +76,13 @@ def get_profile(name: str) -> EngineProfile:
 def _with_feature(row: EngineProfile, feature: str) -> EngineProfile | None:
     """The row of an engine that has the feature, too; None for a word that names none."""
     if feature == "lmcache":
-        return next_row(row, LMCACHE_NOTES, tiers=(LMCACHE,))
+        return next_row(row, LMCACHE_NOTES, tiers=(*row.tiers, LMCACHE))
+    if match := re.fullmatch(r"(host|spill)([1-9]\d*)", feature):
+        write = TierWrite.THROUGH if match[1] == "host" else TierWrite.ON_EVICTION
+        host = TierRules(
+            name="host", unit_len=DEVICE_BLOCK, write=write, capacity_units=int(match[2])
+        )
+        return replace(row, tiers=(*row.tiers, host))
     if match := re.fullmatch(r"eagle([1-9]\d*)?", feature):
         _refuse_unless(row.lookahead is not Lookahead.NONE, row, feature)
         return replace(row, draft_tokens=int(match[1] or 1))

@@ -144,6 +144,10 @@ class TierWrite(StrEnum):
     ON_EVICTION = "when the cache above loses it"
 
 
+#: A tier whose units are the device's blocks, whatever their size.
+DEVICE_BLOCK = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierRules:
     """A cache below the device's, which keeps and finds whole units of `unit_len` tokens.
@@ -167,7 +171,10 @@ class TierRules:
 
     def __str__(self) -> str:
         room = "" if self.capacity_units is None else f"{self.capacity_units} "
-        return f"{self.name}: {room}units of {self.unit_len} tokens, written {self.write}"
+        unit = (
+            f"units of {self.unit_len} tokens" if self.unit_len else "blocks of the device's size"
+        )
+        return f"{self.name}: {room}{unit}, written {self.write}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ computed, and saves chunks once they are computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.simulator.block_keys import Key
@@ -184,11 +184,15 @@ def open_tiers(tiers: Iterable[TierRules | TierStore], block_size: int) -> tuple
     unit_above = block_size
     stores: list[TierStore] = []
     for tier in tiers:
-        store = tier if isinstance(tier, TierStore) else TierStore(tier)
+        store = tier if isinstance(tier, TierStore) else TierStore(_sized(tier, block_size))
         _refuse_what_does_not_fit(store.rules, unit_above, block_size, is_shared=store is tier)
         unit_above = store.rules.unit_len
         stores.append(store)
     return tuple(stores)
+
+
+def _sized(rules: TierRules, block_size: int) -> TierRules:
+    return replace(rules, unit_len=rules.unit_len or block_size)
 
 
 def _refuse_what_does_not_fit(

@@ -27,11 +27,9 @@ def proportional_budgets(
     ]
     budgets = [int(budget) for budget in exact]
     by_remainder = sorted(range(len(budgets)), key=lambda i: (budgets[i] - exact[i], i))
-    missing = total - sum(budgets)
-    for index in by_remainder:
-        if missing and budgets[index] < most[index]:
-            budgets[index] += 1
-            missing -= 1
+    # Fewer are missing than have a remainder, and a budget with one is below its bound.
+    for index in by_remainder[: total - sum(budgets)]:
+        budgets[index] += 1
     return budgets
 
 

@@ -53,13 +53,15 @@ def _concurrency_loss(plan: Plan, robust: int) -> dict[str, Any] | None:
 
 def reuse_distance(plan: Plan) -> dict[str, Any] | None:
     """How far apart two requests of a group are sent, in requests; None where no group repeats."""
-    distances = reuse_distances(plan.order, plan.workload.group).tolist()
+    found = reuse_distances(plan.order, plan.workload.group)
+    distances = found.data  # plain integers, and no list of them
     if not distances:
         return None
     wanted = plan.arrangement.reuse_distance
+    as_wanted = int(np.count_nonzero(found == wanted)) / len(found)
     return {
         "wanted": wanted,
-        "as_wanted": None if wanted is None else distances.count(wanted) / len(distances),
+        "as_wanted": None if wanted is None else as_wanted,
         **{f"p{q}": percentile_of_sorted(distances, q) for q in (10, 50, 90)},
         "min": distances[0],
         "max": distances[-1],
@@ -68,8 +70,8 @@ def reuse_distance(plan: Plan) -> dict[str, Any] | None:
 
 def cumulative_hit_ratio(plan: Plan) -> list[dict[str, Any]]:
     """How the ratio of the headline run grows, at even steps of the run."""
-    hits = np.cumsum(plan.depths.hits[plan.order]).tolist()
-    tokens = np.cumsum(plan.workload.input_len[plan.order]).tolist()
+    hits = np.cumsum(plan.depths.hits[plan.order]).data  # plain integers, and no list of them
+    tokens = np.cumsum(plan.workload.input_len[plan.order]).data
     count, step = len(hits), plan.geometry.granularity
     sent = {-(-count * part // TRAJECTORY_POINTS) for part in range(1, TRAJECTORY_POINTS + 1)}
     return [

@@ -9,6 +9,7 @@ running maximum over the order gives all depths at once; it shares nothing with 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -118,7 +119,6 @@ class Sending:
         self.rows = np.lexsort((place, domains.index))
         self._place = place[self.rows]
         self._domain = np.repeat(np.arange(domains.count), domains.sizes)
-        self._opened = self._first_place_of_cache()
 
     def visibility(self, lag: int) -> Visibility:
         horizon = self._place - lag
@@ -127,7 +127,7 @@ class Sending:
         return Visibility(
             domains=self._nodes(self._domain, self._place, horizon),
             place=self._place,
-            head=np.where(self._opened <= horizon, self._domains.head_blocks, 0),
+            head=self._visible_head(horizon),
             shared=tuple(
                 self._shared(level.numbers[self._domain], level.end, horizon)
                 for level in self._domains.levels[:-1]
@@ -147,7 +147,15 @@ class Sending:
         same_node = node[np.maximum(latest, 0)] == node
         return Nodes(node=node, latest=np.where(same_node & (latest >= 0), latest, -1))
 
-    def _first_place_of_cache(self) -> IntArray:
+    def _visible_head(self, horizon: IntArray) -> IntArray:
+        head_blocks = self._domains.head_blocks
+        if not head_blocks:
+            return np.broadcast_to(np.int64(0), len(horizon))
+        return np.where(self._opened <= horizon, head_blocks, 0)
+
+    @cached_property
+    def _opened(self) -> IntArray:
+        """For each row the first place of its cache."""
         cache = self._domains.cache
         first = np.full(int(cache.max()) + 1, self._count, np.int64)
         np.minimum.at(first, cache, self._place[self._domains.starts])
