@@ -57,6 +57,10 @@ def random_configuration(draw: random.Random) -> dict[str, Any]:
         config["sessions"] = _sessions(draw, config)
     if config["target"].get("scope") == "per_group" or "sessions" in config or "tree" in prefix:
         config["planning"].pop("capacity_blocks", None)
+    if "sessions" not in config and "tree" not in prefix and draw.random() < 0.15:
+        config["prefix"]["nested_prefix"] = False
+    if draw.random() < 0.1:
+        config["planning"]["block_residual_calibration"] = False
     return config
 
 

@@ -89,5 +89,5 @@ def test_wrong_usage_is_told(measured: Path, cost: Path, tmp_path: Path) -> None
     wrong = run("simulate", "--trace", measured, "--profile", "ideal", "--cost", measured)
     assert (wrong.exit_code, "Traceback" in wrong.output) == (2, False)
     missing = run("fit", tmp_path / "nothing", "--output", tmp_path / "new.json")
-    assert missing.exit_code == 1
+    assert missing.exit_code == 2
     assert "nothing: no such file" in missing.output

@@ -182,7 +182,7 @@ def test_a_reordered_data_set_is_refused(dataset: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["validate", "simulate", "run"])
 def test_a_folder_without_a_data_set_is_told(verb: str, tmp_path: Path) -> None:
-    told = prefixbench(verb, "--dataset", tmp_path, exit_code=1).stderr
+    told = prefixbench(verb, "--dataset", tmp_path, exit_code=2).stderr
     assert "no data set here" in told
     assert str(tmp_path) not in told
 
@@ -367,7 +367,7 @@ def test_a_header_is_checked_and_never_repeated(header: str, dataset: Path) -> N
 
 
 def test_a_report_needs_a_run(tmp_path: Path) -> None:
-    assert prefixbench("report", "--run-dir", tmp_path, exit_code=1).stderr.count("\n") == 3
+    assert prefixbench("report", "--run-dir", tmp_path, exit_code=2).stderr.count("\n") == 3
 
 
 def test_a_server_that_cannot_be_started_is_told() -> None:

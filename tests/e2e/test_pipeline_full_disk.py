@@ -21,7 +21,8 @@ CONFIG = {
     "prefix": {"group_count": 4},
 }
 #: Holds about half of the data set.
-SMALL_DISK = 4 << 20
+SMALL_DISK = 9 << 20
+SMALL_FILE = 4 << 20
 ROWS_OF_A_CHUNK = 256
 
 _LIMITED = """
@@ -123,7 +124,7 @@ def test_a_file_that_may_not_grow_is_told_and_resumed(
     config: Path, whole: dict[str, bytes], tmp_path: Path
 ) -> None:
     folder = tmp_path / "dataset"
-    failed = generate(config, folder, largest_file=SMALL_DISK)
+    failed = generate(config, folder, largest_file=SMALL_FILE)
     assert_told_and_kept(failed, folder, whole)
     assert generate(config, folder, "--resume").returncode == 0
     assert contents(folder) == whole

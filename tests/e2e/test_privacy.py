@@ -207,8 +207,8 @@ def test_missing_files_are_told_without_their_folders(place: Place) -> None:
     ):
         place.generate("missing", *options, exit_code=4)
     place.prefixbench("plan", "-vv", "--config", f"{missing}.yaml", exit_code=2)
-    place.prefixbench("validate", "-vv", "--dataset", missing, exit_code=1)
-    place.prefixbench("report", "-vv", "--run-dir", missing, exit_code=1)
+    place.prefixbench("validate", "-vv", "--dataset", missing, exit_code=2)
+    place.prefixbench("report", "-vv", "--run-dir", missing, exit_code=2)
 
 
 def test_changed_prompts_are_told_without_their_text(place: Place, dataset: str) -> None:

@@ -98,3 +98,11 @@ def test_the_page_follows_the_ratio_through_the_run() -> None:
 def test_wanted_reuse_distances_are_compared_with_those_that_are_had() -> None:
     page = page_of(request_order={"reuse_distance": 4})
     assert re.search(r"reuse distance +4 requests \(median\); 4 wanted, had by \d+\.\d\d %", page)
+
+
+def test_the_page_says_how_a_target_is_split_between_groups() -> None:
+    assert re.search(r"split by +proportional", page_of(planning={"budget_policy": "proportional"}))
+    groups = [{"id": f"group_{group}", "hit_ratio": 0.3} for group in range(4)]
+    page = page_of(target={"scope": "per_group", "groups": groups})
+    assert re.search(r"split by +per group targets", page)
+    assert "split by" not in page_of()

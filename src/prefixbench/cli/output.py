@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,8 @@ class Output:
 
     def start_logging(self) -> None:
         """Send the log to stderr: warnings, with -v events, with -vv everything."""
+        if isinstance(sys.stdout, TextIOWrapper):  # names of files need not be UTF-8
+            sys.stdout.reconfigure(errors="backslashreplace")
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
         logger = logging.getLogger("prefixbench")
@@ -52,7 +56,11 @@ class Output:
         import orjson
 
         options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
-        sys.stdout.write(orjson.dumps(document, option=options).decode())
+        try:
+            text = orjson.dumps(document, option=options).decode()
+        except TypeError:  # a path whose name is no UTF-8: only its escaped form is JSON
+            text = f"{json.dumps(_plain(document), indent=2)}\n"
+        sys.stdout.write(text)
 
     def say(self, line: str) -> None:
         """A word to the person in front, beside the result."""
@@ -76,6 +84,15 @@ class Output:
     def shows_progress(self) -> bool:
         """Whether somebody watches stderr."""
         return not self.quiet and sys.stderr.isatty()
+
+
+def _plain(value: Any) -> Any:
+    """The same document of built-in types alone."""
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value.item() if hasattr(value, "item") else value
 
 
 def _frames_of(bug: BaseException) -> str:

@@ -13,6 +13,7 @@ from rich.table import Table
 from prefixbench.cli.plan_tables import capacity, concurrency, routing, trajectory, tree
 from prefixbench.cli.tables import bar, plain_table
 from prefixbench.config.overrides import as_options
+from prefixbench.config.planning import BudgetPolicy
 from prefixbench.core.wording import plural
 from prefixbench.explain.wording import count, percent, points, points_pp, readable
 
@@ -86,6 +87,8 @@ def _numbers(document: Document) -> Table:
         f"{count(document['expected_hit_tokens'])} hits of {count(document['input_tokens'])}",
     )
     table.add_row("head, tail", f"{document['head_len']}, {document['tail_len']} tokens")
+    if document["budget_policy"] != BudgetPolicy.GLOBAL_RATIO:
+        table.add_row("split by", readable(document["budget_policy"]))
     if document["sessions"] is not None:
         table.add_row("sessions", _sessions(document["sessions"]))
     if document["reuse_distance"] is not None:

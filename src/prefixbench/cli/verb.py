@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from prefixbench.cli.output import Output
-from prefixbench.core.errors import ErrorContext, PrefixBenchError, Stage, StorageError
+from prefixbench.core.errors import (
+    ErrorContext,
+    InputPathError,
+    PrefixBenchError,
+    Stage,
+    StorageError,
+)
 
 #: Exit code of a program that was interrupted (128 + SIGINT), as shells count it.
 INTERRUPTED = 130
@@ -87,6 +93,9 @@ def _told_of(error: Exception, stage: Stage) -> PrefixBenchError:
     )
 
 
+#: What a path that was typed wrongly leads to; the disk is in order.
+_WRONG_PATHS = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR})
+
 _STORAGE_HINTS = {
     errno.ENOSPC: "free some room, or choose another folder",
     errno.EDQUOT: "free some room, or choose another folder",
@@ -99,7 +108,8 @@ _STORAGE_HINTS = {
 def _storage_error(error: OSError, stage: Stage) -> StorageError:
     name = Path(str(error.filename)).name if error.filename else None
     reason = (error.strerror or type(error).__name__).lower()
-    return StorageError(
+    kind = InputPathError if error.errno in _WRONG_PATHS else StorageError
+    return kind(
         f"{name}: {reason}" if name else reason,
         context=ErrorContext(stage=stage, field=name),
         hint=_STORAGE_HINTS.get(error.errno or 0, "look at the file or folder that is named"),

@@ -77,7 +77,8 @@ def _gsm8k_from_hub() -> Corpus:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise _unusable(GSM8K, "it is not on this machine", _GSM8K_HINT) from None
+        hint = f"{_GSM8K_HINT}; or install the extra `hf`"
+        raise _unusable(GSM8K, "it is not on this machine", hint) from None
     from huggingface_hub import hf_hub_download
 
     try:

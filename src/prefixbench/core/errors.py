@@ -188,6 +188,13 @@ class StorageError(PrefixBenchError):
     exit_code = 1
 
 
+class InputPathError(StorageError):
+    """A path that was given names nothing that can be read: the command line is wrong."""
+
+    code = "input_path"
+    exit_code = 2
+
+
 class OutputExistsError(StorageError):
     """The output folder is not empty and neither resume nor overwrite was asked for."""
 

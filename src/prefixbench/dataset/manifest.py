@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage, StorageError
+from prefixbench.core.errors import DatasetChangedError, ErrorContext, InputPathError, Stage
 from prefixbench.core.shapes import TEXT, Needed, Shape, misfit
 from prefixbench.core.version import FORMAT_VERSION
 from prefixbench.dataset.file_shapes import MANIFEST as MANIFEST_SHAPE
@@ -116,7 +116,7 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise StorageError(
+        raise InputPathError(
             f"no data set here: {file.name} cannot be read ({error.strerror})",
             context=ErrorContext(stage=Stage.CONTENT, field="dataset"),
             hint="name the folder that `prefixbench generate --output` wrote",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -73,11 +72,11 @@ class DatasetWriter:
             self._prepare()
             # Small files first: of rows that are on disk, everything is.
             names = (METADATA, ID_OFFSETS, DATA, IDS) if self.with_ids else (METADATA, DATA)
-            self._ends = whole_chunks(self.folder, names)
-            self._files = {name: self._open(name) for name in names}
+            ends = whole_chunks(self.folder, names)
+            self._files = {name: HashedFile(self.folder / name, ends[name][-1]) for name in names}
         except OSError as error:
             raise _storage_error(error, self._dataset_id) from error
-        self.chunks_done = len(self._ends[DATA]) - 1
+        self.chunks_done = len(ends[DATA]) - 1
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -98,8 +97,6 @@ class DatasetWriter:
         for name, file in self._files.items():
             for piece in chunk[name]:
                 file.write(piece)
-        for name, file in self._files.items():
-            self._ends[name].append(file.size)
 
     def finish(self, manifest: Mapping[str, Any], report: Mapping[str, Any]) -> None:
         """Write the report and, last of all, the complete manifest with the files' hashes."""
@@ -117,9 +114,6 @@ class DatasetWriter:
         files = {REPORT: self._write_document(REPORT, report)}
         self._write_manifest(manifest, files=files, status="partial", error=error.to_json())
         self._is_done = True
-
-    def _open(self, name: str) -> HashedFile:
-        return HashedFile(self.folder / name, self._ends[name][-1])
 
     def _prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -180,10 +174,8 @@ class DatasetWriter:
 
     def _keep_whole_chunks(self) -> None:
         """Cut off what a resumed writer would drop; on a full disk the manifest needs the room."""
-        on_disk = {name: (self.folder / name).stat().st_size for name in self._files}
-        chunks = min(bisect_right(ends, on_disk[name]) - 1 for name, ends in self._ends.items())
-        for name, ends in self._ends.items():
-            os.truncate(self.folder / name, ends[chunks])
+        for name, ends in whole_chunks(self.folder, tuple(self._files)).items():
+            os.truncate(self.folder / name, ends[-1])
 
     def _close_quietly(self) -> None:
         for file in self._files.values():

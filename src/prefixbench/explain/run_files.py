@@ -11,7 +11,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from prefixbench.core.errors import DatasetChangedError, ErrorContext, Stage, StorageError
+from prefixbench.core.errors import (
+    DatasetChangedError,
+    ErrorContext,
+    InputPathError,
+    Stage,
+    StorageError,
+)
 from prefixbench.core.records import RequestPlan
 from prefixbench.dataset.json_files import Refuse, read_document, read_rows
 from prefixbench.dataset.layout import METADATA, REPORT, file_sha256
@@ -108,7 +114,7 @@ def read_run(run_dir: str | Path) -> RunRecord:
 
 def _check_is_a_run(folder: Path) -> None:
     if not (folder / "runtime").is_dir():
-        raise StorageError(
+        raise InputPathError(
             "no run here: there is no folder runtime/ in it",
             context=ErrorContext(stage=Stage.REPORT, field="--run-dir"),
             hint="name a run directory: the folder that `prefixbench run` writes and names at its "
