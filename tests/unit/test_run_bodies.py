@@ -42,6 +42,14 @@ def test_a_measured_request_is_the_planned_prompt_streamed_with_usage() -> None:
     }
 
 
+def test_measured_requests_and_their_probe_ask_for_answers_in_one_form() -> None:
+    bodies = BodyBuilder(model="m", answer_fields={"return_token_ids": True})
+    probe = orjson.loads(bodies.answer_probe("Probe"))
+    for body in (sent(bodies, planned(IDS)), probe):
+        assert body["return_token_ids"] is body["stream"] is True
+    assert "return_token_ids" not in orjson.loads(bodies.warm_up(planned(IDS), FILLER))
+
+
 def test_ids_and_messages_go_out_as_they_are() -> None:
     bodies = BodyBuilder(model="m")
     assert sent(bodies, planned(IDS))["prompt"] == [1, 2, 3, 90, 91]

@@ -135,3 +135,21 @@ def test_a_key_comes_from_the_environment_and_is_not_shown(
     found = settings(api_key_env="PREFIXBENCH_TEST_KEY", headers=(("X-A", "b"),))
     assert found.headers == {"X-A": "b", "Authorization": "Bearer sk-12345"}
     assert "sk-12345" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("answers", "prompt_format", "fields"),
+    [
+        ("served", "token_ids", {"return_token_ids": True}),
+        ("served", "text", {"skip_special_tokens": False}),
+        ("planned", "token_ids", {}),
+        (None, "text", {}),
+    ],
+)
+def test_served_answers_are_asked_for_as_they_are_gone_on_from(
+    answers: str | None, prompt_format: str, fields: dict[str, bool]
+) -> None:
+    sessions = None if answers is None else {"turns": 2, "new_tokens": 8, "answers": answers}
+    decided = settings({"sessions": sessions, "prompt_format": prompt_format})
+    assert decided.answer_fields == fields
+    assert decided.needs_token_ids == ("return_token_ids" in fields)

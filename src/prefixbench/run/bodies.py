@@ -9,7 +9,7 @@ token behind a measured prefix.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -40,16 +40,15 @@ class OpeningWord:
 class BodyBuilder:
     """Builds bodies for one phase.
 
-    `rank_field` names the body field that pins a DP rank. `return_token_ids` asks for the ids of
-    answers, where the next turn is sent as ids (vLLM from 0.10.2 on; SGLang, its pull request
-    30917).
+    `rank_field` names the body field that pins a DP rank; `answer_fields` ask for answers in a form
+    from which the next turn can go on.
     """
 
     model: str
     salt: str | None = None
     opening: OpeningWord | None = None
     rank_field: str | None = None
-    return_token_ids: bool = False
+    answer_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def isolated_by(
         self, *, salt: str | None = None, opening: OpeningWord | None = None
@@ -98,8 +97,12 @@ class BodyBuilder:
         return {"prompt": self._opened(row["prompt"])}
 
     def _streamed(self) -> dict[str, Any]:
-        asked = {"return_token_ids": True} if self.return_token_ids else {}
-        return {"stream": True, "stream_options": {"include_usage": True}, **SAMPLING, **asked}
+        return {
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **SAMPLING,
+            **self.answer_fields,
+        }
 
     def _opened(self, text: str) -> str:
         if self.opening is None or not text.startswith(self.opening.planned):

@@ -22,6 +22,14 @@ from prefixbench.run.schedule import Gate, phases_of
 
 _Word = TypeVar("_Word", ExecutionMode, Isolation)
 
+#: `return_token_ids`: vLLM from 0.10.2 on, SGLang (its pull request 30917). A text without its
+#: special tokens, which a model that may not end writes too, is another prompt
+#: (`skip_special_tokens`: vLLM, SGLang, MindIE).
+_ANSWER_FIELDS: Mapping[PromptFormat, Mapping[str, Any]] = {
+    PromptFormat.TOKEN_IDS: {"return_token_ids": True},
+    PromptFormat.TEXT: {"skip_special_tokens": False},
+}
+
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_IDLE_TIMEOUT_S = 30.0
 DEFAULT_STARTUP_TIMEOUT_S = 10.0
@@ -94,9 +102,19 @@ class RunSettings:
     headers: Mapping[str, str] = field(repr=False)
 
     @property
+    def answer_fields(self) -> Mapping[str, Any]:
+        """Fields of a body that make answers such that later turns can go on from them."""
+        return _ANSWER_FIELDS.get(self.prompt_format, {}) if self.is_served else {}
+
+    @property
+    def is_served(self) -> bool:
+        """Whether later turns hold the server's own answers."""
+        return self.answers is Answers.SERVED
+
+    @property
     def needs_token_ids(self) -> bool:
         """Whether turns go on from ids that the server has to tell."""
-        return self.answers is Answers.SERVED and self.prompt_format is PromptFormat.TOKEN_IDS
+        return self.is_served and self.prompt_format is PromptFormat.TOKEN_IDS
 
 
 def resolve_settings(options: RunOptions, manifest: DatasetManifest) -> RunSettings:

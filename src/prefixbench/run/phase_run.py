@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prefixbench.config.sessions import Answers
 from prefixbench.core.clock import Clock
 from prefixbench.core.errors import EndpointError, ErrorContext, MetricsError, Stage
 from prefixbench.core.log import event
@@ -110,7 +109,7 @@ class PhaseRun:
         )
         self._measured = _Measured(
             PhaseLoad(planned=tools.dataset.manifest.request_count),
-            UsageWitness(served=tools.settings.answers is Answers.SERVED),
+            UsageWitness(served=tools.settings.is_served),
         )
 
     async def execute(self) -> PhaseOutcome:
@@ -154,8 +153,7 @@ class PhaseRun:
 
     async def _send_all(self, bodies: BodyBuilder) -> int:
         tools = self._tools
-        served = tools.settings.answers is Answers.SERVED
-        conversations = Conversations(bodies, served=served)
+        conversations = Conversations(bodies, served=tools.settings.is_served)
 
         async def send(due: Dispatch) -> None:
             request = due.request

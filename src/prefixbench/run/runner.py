@@ -287,7 +287,7 @@ class _Run:
             BodyBuilder(
                 model=self._model,
                 rank_field=self._rank_field(),
-                return_token_ids=settings.needs_token_ids,
+                answer_fields=settings.answer_fields,
             ),
             addresses=settings.addresses,
             asked=settings.isolation,
@@ -332,7 +332,7 @@ class _Run:
             "gate": settings.gate,
             "max_failure_rate": options.max_failure_rate,
             "timeouts": {"request_s": options.timeout_s, "idle_s": options.idle_timeout_s},
-            "sampling": SAMPLING,
+            "sampling": {**SAMPLING, **settings.answer_fields},
             "sessions": manifest.config.get("sessions"),
             "model": self._model,
             "routing": {
