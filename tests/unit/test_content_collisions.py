@@ -126,6 +126,23 @@ def test_a_full_registry_forgets_windows_but_not_first_blocks() -> None:
     assert check(registry, [3, 0, 0, 0]).collides
 
 
+def test_alike_suffixes_are_told_apart_from_unlike_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The share of windows that come again says how alike they are."""
+    rows = [(0, 300, 32) for _ in range(8)]
+    _, unlike = resolve(composer_of(rows))
+    choose = recipes.choose_starts
+
+    def choose_same(*args: Any, **more: Any) -> Any:
+        starts = choose(*args, **more)
+        return SuffixStarts(np.full_like(starts.positions, 1_000), starts.exhausted)
+
+    monkeypatch.setattr(recipes, "choose_starts", choose_same)
+    _, alike = resolve(composer_of(rows))
+    assert unlike.repeats.windows == alike.repeats.windows == 8 * (268 // 16 - 1)
+    assert unlike.repeats.repeated == 0
+    assert alike.repeats.repeated > 0.8 * alike.repeats.windows
+
+
 def test_a_planned_data_set_needs_no_repair() -> None:
     rows = [(request % 3, 60 + request, [0, 16, 20][request % 3]) for request in range(90)]
     composer = composer_of(rows)

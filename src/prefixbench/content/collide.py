@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,13 @@ class CollisionValidationResult:
         return self.status is CollisionStatus.COLLIDES
 
 
+class RepeatCount(NamedTuple):
+    """How alike unshared parts are: windows that come again, of all windows."""
+
+    repeated: int
+    windows: int
+
+
 def validate_block_collisions(
     request_tokens: Sequence[int] | Ids,
     group_registry: BlockRegistry,
@@ -85,7 +93,7 @@ def validate_block_collisions(
         semantics=semantics,
         shared_len=shared_len,
         first_block_index=start,
-        repeated_windows=repeated_windows(unshared, group_registry, config),
+        repeated_windows=count_repeats(unshared, group_registry, config).repeated,
         accidental_hit_len=accidental,
     )
 
@@ -100,9 +108,9 @@ def _status_of(
     return CollisionStatus.OK
 
 
-def repeated_windows(
+def count_repeats(
     unshared: Ids, registry: BlockRegistry, config: CollisionDetectionConfig
-) -> int:
+) -> RepeatCount:
     """Windows (without a chain: blocks or chunks) that come again, in here or of late elsewhere."""
     size, semantics = registry.block_size, config.cache_match_semantics
     if semantics is CacheMatchSemantics.CHAINED_PREFIX:
@@ -111,7 +119,7 @@ def repeated_windows(
         hashes, _ = pieces_of(unshared, size, semantics)
     repeated = int((registry.were_seen(hashes) | _come_again(hashes)).sum())
     registry.remember(hashes)
-    return repeated
+    return RepeatCount(repeated, len(hashes))
 
 
 def _accidental_hit_len(

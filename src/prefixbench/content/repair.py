@@ -20,7 +20,7 @@ from prefixbench.config.suffix import (
     OnCollision,
 )
 from prefixbench.content.accidents import Sending, chained_accidents, unchained_accidents
-from prefixbench.content.collide import CollisionStatus, repeated_windows
+from prefixbench.content.collide import CollisionStatus, RepeatCount, count_repeats
 from prefixbench.content.compose import Composer
 from prefixbench.content.equal_blocks import (
     classes_of_equal_heads,
@@ -51,7 +51,7 @@ class CollisionReport:
     accidental_hit_lens: dict[int, int]
     uncounted: dict[int, int]
     diagnosed_requests: int
-    repeated_windows: int
+    repeats: RepeatCount
 
     @property
     def repaired(self) -> int:
@@ -67,7 +67,8 @@ class CollisionReport:
             "accidental_hit_tokens": sum(self.accidental_hit_lens.values()),
             "uncounted_hit_tokens": sum(self.uncounted.values()),
             "diagnosed_requests": self.diagnosed_requests,
-            "repeated_windows": self.repeated_windows,
+            "diagnosed_windows": self.repeats.windows,
+            "repeated_windows": self.repeats.repeated,
         }
 
 
@@ -146,7 +147,7 @@ def _unchecked(composer: Composer) -> CollisionReport:
         accidental_hit_lens={},
         uncounted={},
         diagnosed_requests=0,
-        repeated_windows=0,
+        repeats=RepeatCount(0, 0),
     )
 
 
@@ -172,7 +173,7 @@ def _report(
         counted = unchained_accidents(composer, block_size, sending, config.cache_match_semantics)
     elif config.on_collision is not OnCollision.ACCEPT_WITH_WARNING:
         counted, uncounted = by_marker, by_text
-    diagnosed, repeated = _diagnose(composer, block_size, config)
+    diagnosed, repeats = _diagnose(composer, block_size, config)
     return CollisionReport(
         checked=len(composer),
         statuses=statuses,
@@ -181,7 +182,7 @@ def _report(
         accidental_hit_lens=counted,
         uncounted=uncounted,
         diagnosed_requests=diagnosed,
-        repeated_windows=repeated,
+        repeats=repeats,
     )
 
 
@@ -221,14 +222,14 @@ def _warnings(
 
 def _diagnose(
     composer: Composer, block_size: int, config: CollisionDetectionConfig
-) -> tuple[int, int]:
-    """Requests of a sample, and how often a window of their unshared parts repeats."""
+) -> tuple[int, RepeatCount]:
+    """Requests of a sample, and how alike their unshared parts are."""
     step = max(-(-len(composer) // DIAGNOSED_REQUESTS), 1)
     registry = BlockRegistry(block_size)
     requests = np.arange(0, len(composer), step)
     starts = composer.columns.planned_prefix_len[requests] // block_size * block_size
-    repeated = sum(
-        repeated_windows(tokens[start:], registry, config)
+    counts = [
+        count_repeats(tokens[start:], registry, config)
         for start, tokens in zip(starts.tolist(), composer.each_ids(requests), strict=True)
-    )
-    return len(requests), repeated
+    ]
+    return len(requests), RepeatCount(*(sum(column) for column in zip(*counts, strict=True)))
