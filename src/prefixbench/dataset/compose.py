@@ -13,7 +13,7 @@ import orjson
 from loky import ProcessPoolExecutor
 
 from prefixbench.config.sessions import Answers
-from prefixbench.content.compose import PromptBatch
+from prefixbench.content.batch import PromptBatch
 from prefixbench.content.layout import TextPart
 from prefixbench.dataset.collisions import ComposedPlan
 from prefixbench.dataset.layout import DATA, METADATA

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import orjson
 
 from prefixbench.config.prompt_format import PromptFormat
-from prefixbench.content.compose import PromptBatch
+from prefixbench.content.batch import PromptBatch
 from prefixbench.content.layout import TextPart
 from prefixbench.content.tape import Ids, Positions
 

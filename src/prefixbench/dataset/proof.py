@@ -16,28 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from prefixbench.config.sessions import Answers
-from prefixbench.config.suffix import CacheMatchSemantics
-from prefixbench.content.collide import CollisionStatus
 from prefixbench.content.tape import Ids
 from prefixbench.core.blocks import longest_hit
 from prefixbench.core.errors import DatasetChangedError, ErrorContext, PrefixBenchError, Stage
 from prefixbench.core.records import RequestPlan
-from prefixbench.dataset.block_walk import BlockWalk
-from prefixbench.dataset.content_walk import ContentWalk
+from prefixbench.dataset.check import Check, counted
 from prefixbench.dataset.conversation import whole_requests
 from prefixbench.dataset.figures import wrong_manifest_figures, wrong_report_figures
 from prefixbench.dataset.layout import IDS, file_sha256
-from prefixbench.dataset.manifest import DatasetManifest
 from prefixbench.dataset.plan_walk import (
-    cache_scope,
     planned_walk,
-    sequential_walk,
     warm_up_places,
 )
 from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.server_view import ServerView
-from prefixbench.simulator.watermark import CACHE_OF
+from prefixbench.dataset.text_walk import TextWalk
 
 #: Prompts encoded again by `sample`, spread evenly over the data set.
 SAMPLE_PROMPTS = 200
@@ -53,18 +46,6 @@ class VerifyDepth(StrEnum):
     CERTIFICATE = "certificate"
     SAMPLE = "sample"
     FULL = "full"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing that was proved, or was not."""
-
-    name: str
-    passed: bool
-    detail: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "status": "ok" if self.passed else "fail", "detail": self.detail}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +150,9 @@ def _check_rows(reader: DatasetReader, rows: list[dict[str, Any]]) -> Iterator[C
         data is None or row is None or data["request_id"] != row["request_id"]
         for data, row in zip_longest(reader.requests(), rows)
     )
-    yield _counted("same requests in both files", wrong_order, "rows differ")
+    yield counted("same requests in both files", wrong_order, "rows differ")
     misplaced = sum(row["order_index"] != place for place, row in enumerate(rows))
-    yield _counted("order_index counts the rows", misplaced, "rows stand at another place")
+    yield counted("order_index counts the rows", misplaced, "rows stand at another place")
     yield Check(
         name="request count",
         passed=len(rows) == reader.manifest.request_count
@@ -180,7 +161,7 @@ def _check_rows(reader: DatasetReader, rows: list[dict[str, Any]]) -> Iterator[C
     )
     block = reader.manifest.hit_granularity
     wrong_lengths = sum(not _lengths_add_up(row, block) for row in rows)
-    yield _counted("lengths add up", wrong_lengths, "rows do not")
+    yield counted("lengths add up", wrong_lengths, "rows do not")
 
 
 def _lengths_add_up(row: Mapping[str, Any], block: int) -> bool:
@@ -202,7 +183,7 @@ def _check_turns(rows: list[dict[str, Any]]) -> Iterator[Check]:
         before = seen.get(row["history_request_id"])
         misplaced += row["turn"] > 0 and not (before and _continues(before, row))
         seen[row["request_id"]] = row
-    yield _counted("turns in turn", misplaced, "turns do not follow the one before them")
+    yield counted("turns in turn", misplaced, "turns do not follow the one before them")
 
 
 def _continues(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
@@ -231,7 +212,7 @@ def _check_walk(
         any(getattr(outcome, name) != _walked_value(row, name) for name in _WALKED)
         for outcome, row in zip(walk, rows, strict=True)
     )
-    return _counted("watermark walk in the order on disk", wrong, "rows find something else")
+    return counted("watermark walk in the order on disk", wrong, "rows find something else")
 
 
 def _walked_value(row: Mapping[str, Any], name: str) -> int:
@@ -263,7 +244,7 @@ def _check_ids(reader: DatasetReader, rows: list[dict[str, Any]]) -> Check:
     """The side file of ids: as many as planned for each request."""
     pairs = zip_longest(reader.prompt_ids(), rows)
     wrong = sum(ids is None or row is None or len(ids) != row["input_len"] for ids, row in pairs)
-    return _counted("lengths of the ids on disk", wrong, "requests have another number of ids")
+    return counted("lengths of the ids on disk", wrong, "requests have another number of ids")
 
 
 def _check_texts(
@@ -276,7 +257,7 @@ def _check_texts(
     if depth is None:
         depth = VerifyDepth.FULL if len(plans) <= FULL_UP_TO else VerifyDepth.SAMPLE
     chosen = chosen_places(len(plans), depth)
-    walk = _TextWalk(reader.manifest, plans, rows) if depth is VerifyDepth.FULL else None
+    walk = TextWalk(reader.manifest, plans, rows) if depth is VerifyDepth.FULL else None
     if walk is not None:
         sample = chosen_places(len(plans), VerifyDepth.SAMPLE)
         view.try_fast_engine([data for _, data in _picked(reader, sample)])
@@ -296,9 +277,9 @@ def _check_texts(
         mismatches=mismatches,
         prompts_by_engine=view.prompts_by_engine,
     )
-    checks = [_counted("encoded lengths", mismatches, f"of {len(chosen)} prompts differ")]
+    checks = [counted("encoded lengths", mismatches, f"of {len(chosen)} prompts differ")]
     if stored is not None and chosen:
-        checks.append(_counted("ids on disk are those of the prompts", other_ids, "are not"))
+        checks.append(counted("ids on disk are those of the prompts", other_ids, "are not"))
     if walk is not None:
         checks += walk.checks()
     return checks, verification
@@ -336,73 +317,3 @@ def _stored_ids(reader: DatasetReader, chosen: Sequence[int]) -> Iterator[Ids] |
         return None
     wanted = set(chosen)
     return (ids for place, ids in enumerate(reader.prompt_ids()) if place in wanted)
-
-
-class _TextWalk:
-    """The block walk over the final ids, warm-up included; counts requests that are not as planned.
-
-    Texts know nothing of concurrency or capacity, so the plan's sequential walk is what they must
-    show. Where the cache is said to match without a chain, what it finds by accident is walked too.
-    """
-
-    def __init__(
-        self,
-        manifest: DatasetManifest,
-        plans: Sequence[RequestPlan],
-        rows: Sequence[Mapping[str, Any]],
-    ) -> None:
-        self.wrong = self.wrong_accidents = 0
-        self._plans = plans
-        self._walk = BlockWalk(manifest.hit_granularity)
-        self._cache_of = CACHE_OF[cache_scope(manifest.data)]
-        sessions = manifest.config.get("sessions")
-        self._stores_answers = sessions is not None and sessions["answers"] == Answers.SERVED
-        self._filler = manifest.data["warmup_filler"]["id"]
-        detection = manifest.data["suffix"]["collision_detection"]
-        semantics = CacheMatchSemantics(detection["cache_match_semantics"])
-        is_chained = semantics is CacheMatchSemantics.CHAINED_PREFIX
-        self._content = None if is_chained else ContentWalk(manifest.hit_granularity, semantics)
-        self._accidental = [row["accidental_hit_len"] for row in rows]
-        self._shared = [
-            outcome.expected_hit_len + is_chained * row["accidental_hit_len"]
-            for outcome, row in zip(sequential_walk(manifest, plans), rows, strict=True)
-        ]
-        # Equal blocks that are told and not counted, or counted with all others of no chain.
-        self._told = {
-            place
-            for place, row in enumerate(rows)
-            if row["collision_status"] in (CollisionStatus.COLLIDES, CollisionStatus.REPEATS_MARKER)
-            and not (is_chained and row["accidental_hit_len"])
-        }
-
-    def warm_up(self, place: int, data: Mapping[str, Any], ids: Ids) -> None:
-        """Store the planned prefix of a group's longest member."""
-        prefix = ids[: self._plans[place].planned_prefix_len]
-        self._walk.store(self._root(place, data), prefix.tolist())
-        if self._content is not None:
-            self._content.serve(self._root(place, data), prefix, len(prefix))
-
-    def serve(self, place: int, data: Mapping[str, Any], ids: Ids) -> None:
-        root, shared = self._root(place, data), self._shared[place]
-        excess = self._walk.serve(root, ids.tolist()) - shared
-        self.wrong += excess < 0 if place in self._told else excess != 0
-        if self._stores_answers:
-            answer = [self._filler] * (data["max_tokens"] - 1)
-            self._walk.store(root, [*ids.tolist(), *answer])
-        if self._content is not None:
-            found = self._content.serve(root, ids, shared)
-            self.wrong_accidents += found != self._accidental[place]
-
-    def checks(self) -> Iterator[Check]:
-        """What the walks proved."""
-        yield _counted("block walk over the final ids", self.wrong, "prompts share other blocks")
-        if self._content is not None:
-            name = "accidental hits over the final ids"
-            yield _counted(name, self.wrong_accidents, "prompts find something else")
-
-    def _root(self, place: int, data: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (self._cache_of(self._plans[place]), data.get("model"), data.get("cache_salt"))
-
-
-def _counted(name: str, wrong: int, what: str) -> Check:
-    return Check(name=name, passed=not wrong, detail=f"{wrong} {what}" if wrong else "all agree")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from prefixbench.content.compose import PromptBatch
+from prefixbench.content.batch import PromptBatch
 from prefixbench.dataset.collisions import ComposedPlan
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lengths import request_id
