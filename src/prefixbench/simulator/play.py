@@ -35,11 +35,10 @@ class Play(Protocol):
 
 
 class ChosenPlay(NamedTuple):
-    """A play, its path, and why it is not the compiled one."""
+    """A play, and the path that it takes."""
 
     play: Play
     path: PlayPath
-    because: str | None
 
 
 def play_script(engine: Engine, script: Script, path: PlayPath = PlayPath.AUTO) -> ChosenPlay:
@@ -56,9 +55,9 @@ def play_script(engine: Engine, script: Script, path: PlayPath = PlayPath.AUTO) 
     if because is None:
         from prefixbench.simulator.compiled_play import CompiledPlay
 
-        return ChosenPlay(CompiledPlay(engine, script), PlayPath.COMPILED, None)
+        return ChosenPlay(CompiledPlay(engine, script), PlayPath.COMPILED)
     refuse_compiled(path, because)
-    return ChosenPlay(ReadablePlay(engine, script), PlayPath.PURE, because)
+    return ChosenPlay(ReadablePlay(engine, script), PlayPath.PURE)
 
 
 def refuse_compiled(path: PlayPath, because: str) -> None:
