@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loop_paths import BOTH, take_loops
-from prefixbench.simulator import compiled_play
+from prefixbench.core.errors import ConfigError
+from prefixbench.simulator import compiled_play, play
 from prefixbench.simulator.compiled_play import CompiledPlay
 from prefixbench.simulator.engine import Engine, StepOutcome
-from prefixbench.simulator.play import Play, why_not_these_rules
+from prefixbench.simulator.play import Play, play_script, why_not_these_rules
+from prefixbench.simulator.play_path import PlayPath
 from prefixbench.simulator.profile import get_profile, profiles
 from prefixbench.simulator.request import EngineRequest
 from prefixbench.simulator.script import ReadablePlay, Script
@@ -159,6 +161,21 @@ def check_equal(setting: Setting, script: Script) -> None:
     assert compiled.stats() == readable.stats()
     assert compiled.cache_contents() == readable.cache_contents()
     assert sum(len(outcome.finished) for outcome, _order in expected) == len(script.requests)
+
+
+def test_tokens_that_fit_into_no_array_are_left_to_the_readable_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A trace may name blocks by hashes of 64 bits."""
+    monkeypatch.setattr(play, "WORTH_LOADING", 0)
+    for first, path in ((1 << 62, PlayPath.COMPILED), (1 << 63, PlayPath.PURE)):
+        tokens = TokenRuns([range(first, first + 40)])
+        script = Script([EngineRequest(f"r{number}", tokens, range(1)) for number in range(2)])
+        chosen = play_script(Engine("vllm-0.33", 20), script)
+        assert chosen.path is path
+        assert [outcome.hits for outcome in chosen.play.steps()] == [{"r0": 0, "r1": 32}]
+    with pytest.raises(ConfigError, match="63 bits"):
+        play_script(Engine("vllm-0.33", 20), script, PlayPath.COMPILED)
 
 
 def test_vllm_and_what_is_built_like_it_is_played() -> None:

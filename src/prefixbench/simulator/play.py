@@ -55,7 +55,10 @@ def play_script(engine: Engine, script: Script, path: PlayPath = PlayPath.AUTO) 
     if because is None:
         from prefixbench.simulator.compiled_play import CompiledPlay
 
-        return ChosenPlay(CompiledPlay(engine, script), PlayPath.COMPILED)
+        try:
+            return ChosenPlay(CompiledPlay(engine, script), PlayPath.COMPILED)
+        except OverflowError:  # told by the arrays; looking at every token first would cost as much
+            because = "token numbers of more than 63 bits"
     refuse_compiled(path, because)
     return ChosenPlay(ReadablePlay(engine, script), PlayPath.PURE)
 
