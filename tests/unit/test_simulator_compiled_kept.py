@@ -7,6 +7,7 @@ import linecache
 import os
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -43,3 +44,10 @@ def test_a_rule_that_changed_in_another_file_is_compiled_anew(
         twice = compiled_entry(entries.twice, (rules, entries))
         answers.append((twice(1), sum(twice.stats.cache_hits.values())))
     assert answers == [(4, 0), (4, 1), (12, 0)]
+
+
+def test_where_nothing_can_be_kept_it_is_compiled_all_the_same() -> None:
+    """Code that stands in no file has no place beside it, like a file in a read-only folder."""
+    namespace: dict[str, Any] = {}
+    exec("def following(number):\n    return number + 1\n", namespace)
+    assert compiled_entry(namespace["following"], ())(1) == 2
