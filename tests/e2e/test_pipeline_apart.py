@@ -32,6 +32,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "weights": {
         "prefix": {"groups": [{"id": f"group_{n}", "request_weight": n + 1} for n in range(3)]}
     },
+    "tree": {"prefix": {"tree": [{"name": "top", "length": 16}, {"name": "leaf", "count": 3}]}},
+    "deeper tree": {
+        "prefix": {"tree": [{"name": "top", "length": 8}, {"name": "leaf", "count": 3}]}
+    },
+    "sessions": {"sessions": {"turns": 2, "new_tokens": 20}},
     "nesting": {"prefix": {"group_count": 3, "nested_prefix": False}},
     "suffix": {"suffix": {"separator": " "}},
     "seed": {"seed": 8},

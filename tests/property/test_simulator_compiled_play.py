@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loop_paths import BOTH, take_loops
-from prefixbench.simulator import compiled_play
+from prefixbench.core.errors import ConfigError
+from prefixbench.simulator import compiled_play, play
 from prefixbench.simulator.compiled_play import CompiledPlay
 from prefixbench.simulator.engine import Engine, StepOutcome
-from prefixbench.simulator.play import Play
-from prefixbench.simulator.profile import profiles
+from prefixbench.simulator.play import Play, play_script, why_not_these_rules
+from prefixbench.simulator.play_path import PlayPath
+from prefixbench.simulator.profile import get_profile, profiles
 from prefixbench.simulator.request import EngineRequest
-from prefixbench.simulator.rules import CacheKind, Duplicates, PartialBlock
 from prefixbench.simulator.script import ReadablePlay, Script
 from prefixbench.simulator.tokens import TokenRuns
 
@@ -26,16 +27,14 @@ BLOCK = 3
 CAPACITIES = [8, 8, 9, 12, 24, None]
 #: Longest request: 8 blocks of tokens, one of which is never computed.
 MOST_PROMPT, MOST_OUTPUT = 16, 8
+#: All that the compiled loop does not refuse, whatever rule a row may get.
 PROFILES = [
-    row.name
+    name
     for row in profiles()
-    if row.cache is CacheKind.BLOCKS
-    and row.is_simulated
-    and row.mixed_steps
-    and row.duplicates is not Duplicates.LAST_WRITER
-    and row.partial_block is not PartialBlock.HITS
-    and not row.tiers
-] + ["vllm-0.33:prefill", "vllm-0.33:decode"]
+    for name in (row.name, f"{row.name}:prefill", f"{row.name}:decode")
+    if get_profile(name).is_simulated and why_not_these_rules(Engine(name)) is None
+]
+WHOLE_ENGINES = [name for name in PROFILES if ":" not in name]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Setting:
 
 SETTINGS = st.builds(
     Setting,
-    profile=st.sampled_from(PROFILES),
+    profile=st.sampled_from(WHOLE_ENGINES) | st.sampled_from(PROFILES),
     capacity_blocks=st.sampled_from(CAPACITIES),
     budget=st.sampled_from([2, 3, 7, 40]),
     seats=st.sampled_from([1, 3, 4, 8]),
@@ -162,6 +161,25 @@ def check_equal(setting: Setting, script: Script) -> None:
     assert compiled.stats() == readable.stats()
     assert compiled.cache_contents() == readable.cache_contents()
     assert sum(len(outcome.finished) for outcome, _order in expected) == len(script.requests)
+
+
+def test_tokens_that_fit_into_no_array_are_left_to_the_readable_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A trace may name blocks by hashes of 64 bits."""
+    monkeypatch.setattr(play, "WORTH_LOADING", 0)
+    for first, path in ((1 << 62, PlayPath.COMPILED), (1 << 63, PlayPath.PURE)):
+        tokens = TokenRuns([range(first, first + 40)])
+        script = Script([EngineRequest(f"r{number}", tokens, range(1)) for number in range(2)])
+        chosen = play_script(Engine("vllm-0.33", 20), script)
+        assert chosen.path is path
+        assert [outcome.hits for outcome in chosen.play.steps()] == [{"r0": 0, "r1": 32}]
+    with pytest.raises(ConfigError, match="63 bits"):
+        play_script(Engine("vllm-0.33", 20), script, PlayPath.COMPILED)
+
+
+def test_vllm_and_what_is_built_like_it_is_played() -> None:
+    assert {"vllm-0.9", "vllm-0.33", "vllm-0.33:decode", "mindie", "ideal"} <= set(PROFILES)
 
 
 def test_every_step_is_equal() -> None:

@@ -246,7 +246,10 @@ def test_a_target_below_the_head_names_the_head() -> None:
     (reason,) = unreachable_reasons(plan)
     assert reason.reason == "shared_head"
     assert reason.tokens == 4 * 16 * 59
-    longer = int(value_of(advise(plan, frame), "input_length"))
+    advice = advise(plan, frame)
+    longer = int(value_of(advice, "input_length"))
+    assert re.search(r": takes \d\.\d pp off the least$", advice.suggestions[0].sentence)
+    assert "pp" not in advice.suggestions[-1].sentence
     change = with_changes(config, [f"input_length={longer}"])
     assert plan_workload(change, 16, frame).reachable
 

@@ -108,7 +108,7 @@ def _planned_conditions(document: Document) -> str:
 
 def _sessions(sessions: Document) -> str:
     return (
-        f"{count(sessions['count'])}, {plural(sessions['later_turns'], 'later turn')}"
+        f"{count(sessions['count'])}; {plural(sessions['later_turns'], 'later turn')}"
         f" {'finds' if sessions['later_turns'] == 1 else 'find'}"
         f" {percent(sessions['history_hit_ratio'])} in their histories, whatever is planned"
     )

@@ -7,7 +7,7 @@
     [input_len - t, input_len) tail: constant
 
 A prompt is a join of slices of tapes. Its content is a function of the labels (seed, data set,
-target, group, request, retry) alone: the order of calls does not matter, nor how many composers
+plan, group, request, retry) alone: the order of calls does not matter, nor how many composers
 share the work.
 """
 

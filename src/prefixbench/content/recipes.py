@@ -1,6 +1,6 @@
 """Recipes: for each request the numbers from which its prompt is joined, all computed at once.
 
-A recipe is a pure function of the plan's row and of the labels (seed, data set, target, group,
+A recipe is a pure function of the plan's row and of the labels (seed, data set, plan, group,
 request, retry).
 """
 

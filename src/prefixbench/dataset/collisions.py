@@ -64,7 +64,7 @@ def _sending(plan: Plan) -> Sending:
         for name in plan.workload.group_ids
     ]
     namespace = np.array(namespaces, np.int64)[plan.workload.group]
-    hits = plan.lag_model.depths(lag=1).hits.astype(np.int64)
+    hits = plan.lag_model.depths(lag=1).hits.astype(np.int64, copy=False)
     return Sending(
         place=positions(plan.order),
         cache=plan.routes.cache * len(numbers) + namespace,

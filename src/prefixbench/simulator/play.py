@@ -35,11 +35,10 @@ class Play(Protocol):
 
 
 class ChosenPlay(NamedTuple):
-    """A play, its path, and why it is not the compiled one."""
+    """A play, and the path that it takes."""
 
     play: Play
     path: PlayPath
-    because: str | None
 
 
 def play_script(engine: Engine, script: Script, path: PlayPath = PlayPath.AUTO) -> ChosenPlay:
@@ -56,9 +55,12 @@ def play_script(engine: Engine, script: Script, path: PlayPath = PlayPath.AUTO) 
     if because is None:
         from prefixbench.simulator.compiled_play import CompiledPlay
 
-        return ChosenPlay(CompiledPlay(engine, script), PlayPath.COMPILED, None)
+        try:
+            return ChosenPlay(CompiledPlay(engine, script), PlayPath.COMPILED)
+        except OverflowError:  # told by the arrays; looking at every token first would cost as much
+            because = "token numbers of more than 63 bits"
     refuse_compiled(path, because)
-    return ChosenPlay(ReadablePlay(engine, script), PlayPath.PURE, because)
+    return ChosenPlay(ReadablePlay(engine, script), PlayPath.PURE)
 
 
 def refuse_compiled(path: PlayPath, because: str) -> None:
@@ -73,9 +75,15 @@ def refuse_compiled(path: PlayPath, because: str) -> None:
 
 def why_not_compiled(engine: Engine, script: Script) -> str | None:
     """What the compiled loop does not do, in words; None when it gives what the engine gives."""
+    if not can_compile():
+        return "numba is not installed"
+    return why_not_these_rules(engine) or _why_not_this_script(script, engine.options.block_size)
+
+
+def why_not_these_rules(engine: Engine) -> str | None:
+    """What the compiled loop does not do of the rules that an engine follows."""
     profile, options = engine.profile, engine.options
     refusals = {
-        "numba is not installed": not can_compile(),
         "a cache that is no pool of blocks": profile.cache is not CacheKind.BLOCKS,
         "steps that either prefill or decode": not profile.mixed_steps,
         "drafts of tokens": profile.draft_tokens > 0,
@@ -84,13 +92,13 @@ def why_not_compiled(engine: Engine, script: Script) -> str | None:
         "tiers below the device's cache": bool(options.stores),
         "steps that take time": engine.cost != CostModel.ORDER_ONLY,
         "an engine that has served others": not engine.is_unused,
-        "no requests": not script.requests,
     }
-    refused = next((words for words, applies in refusals.items() if applies), None)
-    return refused or _why_not_this_script(script, options.block_size)
+    return next((words for words, applies in refusals.items() if applies), None)
 
 
 def _why_not_this_script(script: Script, block_size: int) -> str | None:
+    if not script.requests:
+        return "no requests"
     if len({row.request_id for row in script.requests}) < len(script.requests):
         return "request ids that are not unique"
     tokens = sum(len(row.prompt) + len(row.output) for row in script.requests)

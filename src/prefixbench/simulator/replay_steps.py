@@ -54,7 +54,7 @@ def replay_steps(trace: Mapping[str, Any], path: PlayPath = PlayPath.AUTO) -> St
     """Replay the steps, in the compact form if the file has that."""
     rows: Sequence[Row] = trace["requests"]
     script = Script(list(_requests_of(rows)), [row["arrive_step"] for row in rows])
-    play, taken, _because = play_script(_engine_of(trace), script, path)
+    play, taken = play_script(_engine_of(trace), script, path)
     compact = "columns" in trace.get("expected", {})
     log: _StepLog = _DigestLog([row["id"] for row in rows]) if compact else _FullLog()
     seen = {row["id"]: _Seen() for row in rows}

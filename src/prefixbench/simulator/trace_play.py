@@ -56,7 +56,7 @@ def play_trace_alone(
     """As `play_trace` with one engine, in one go, on the path that is sooner."""
     sent = [arrival.request for arrival in _arrivals(requests, engine.options.block_size)]
     script = Script(sent, most_in_flight=[concurrency] * len(sent))
-    play, taken, _because = play_script(engine, script, path)
+    play, taken = play_script(engine, script, path)
     hits = sum(sum(outcome.hits.values()) for outcome in play.steps())
     queries = sum(len(request.prompt) for request in sent)
     return TraceAlone(HitTally(hits, queries), play.stats(), taken)

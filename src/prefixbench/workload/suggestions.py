@@ -144,13 +144,20 @@ def _unreached(setting: Setting, nearest: Fraction) -> str:
 
 
 def _suggestion(setting: Setting, outcome: Outcome) -> Suggestion:
-    gain = float(100 * (outcome.highest - _most(setting)))
-    sentence = outcome.change.words
-    if gain:
-        sentence += f": adds {gain:.1f} pp"
     return Suggestion(
-        change=outcome.change.settings, sentence=sentence, would_reach=outcome.highest
+        change=outcome.change.settings,
+        sentence=outcome.change.words + _gain(setting, outcome),
+        would_reach=outcome.highest,
     )
+
+
+def _gain(setting: Setting, outcome: Outcome) -> str:
+    """By how much the end of the range moves that the target lies beyond; nothing if it stays."""
+    if _is_above(setting):
+        gain = float(100 * (outcome.highest - _most(setting)))
+        return f": adds {gain:.1f} pp" if gain else ""
+    relief = float(100 * (setting.ratio(setting.range.least) - outcome.lowest))
+    return f": takes {relief:.1f} pp off the least" if relief else ""
 
 
 def _most(setting: Setting) -> Fraction:
