@@ -142,12 +142,49 @@ def test_blocks_behind_the_window_are_given_up() -> None:
     engine.check_integrity()
 
 
+# Recurrent layers.
+
+
+@pytest.mark.parametrize("profile", ["vllm-0.32+mamba", "vllm-0.33+mamba", "vllm-0.33+3xmamba"])
+def test_a_state_is_kept_where_two_prompts_part(profile: str) -> None:
+    requests = [request(text((1, 64), 64)) for _ in range(3)]
+    assert one_by_one(Engine(profile), requests) == [0, 0, 64]
+
+
+def test_chunks_end_where_a_state_is_kept() -> None:
+    """At the last block that can hit, and at the junction with the prompt before."""
+    engine = Engine("vllm-0.33+mamba")
+    first, second = (request(text((1, 64), 64)) for _ in "ab")
+    assert [list(step.scheduled.values()) for step in together(engine, [first])] == [[112], [16]]
+    steps = [list(step.scheduled.values()) for step in together(engine, [second])]
+    assert steps == [[64], [48], [16]]
+
+
+@pytest.mark.parametrize(("profile", "first"), [("vllm-0.32", [0, 2, 3]), ("vllm-0.33", [0, 1, 1])])
+def test_twins_wait_for_the_state_of_the_first(profile: str, first: list[int]) -> None:
+    engine = Engine(f"{profile}+mamba")
+    outcomes = together(engine, [request(text((1, 70)), 2) for _ in range(3)])
+    assert hits_of(outcomes) == [0, 64, 64]
+    assert [step for step, outcome in enumerate(outcomes) for _ in outcome.hits] == first
+
+
+def test_a_recurrent_group_holds_one_state_or_two() -> None:
+    engine = Engine("vllm-0.33+mamba", capacity_blocks=100, max_num_batched_tokens=32)
+    engine.submit(request(text(320), 2))
+    held = [100 - engine.step().free_blocks for _ in range(3)]
+    assert held == [2 + 1, 4 + 2, 6 + 2]
+
+
 def test_what_is_not_simulated_together_is_refused() -> None:
     for name in ("vllm-0.33+window128+eagle", "vllm-0.33+window128+lmcache"):
         with pytest.raises(ConfigError, match="not simulated together"):
             Engine(name)
     with pytest.raises(ConfigError, match="no rule for"):
         Engine("mindie+eagle")
+    with pytest.raises(ConfigError, match="no rule for"):
+        Engine("vllm-0.31+mamba")
+    with pytest.raises(ConfigError, match="recurrent layers are not simulated"):
+        of_groups(KVGroup(), KVGroup(recurrent=True), profile="vllm-0.30")
     with pytest.raises(ConfigError, match="no rule for"):
         Engine("sglang-0.5+window128")
 

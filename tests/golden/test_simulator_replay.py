@@ -40,12 +40,14 @@ def test_the_compiled_path_replays_the_own_share_exactly(
     replays = {path.name: replay_file(path) for path in OWN_STEPS}
     assert {name: str(row.difference) for name, row in replays.items() if row.difference} == {}
     readable = {name for name, row in replays.items() if row.path is PlayPath.PURE}
-    assert {name[0] for name in readable} == {"k", "l"}, "drafts and windows alone are not compiled"
+    assert {name[0] for name in readable} == {"k", "l", "m"}, (
+        "drafts and KV groups alone are not compiled"
+    )
 
 
 def test_the_own_share_covers_every_family() -> None:
     families = {path.stem.split("-")[0] for path in OWN}
-    assert families == set("abcdefghi") | set("kl") | {"r"}
+    assert families == set("abcdefghi") | set("klm") | {"r"}
 
 
 @pytest.mark.skipif(not WHOLE_SET, reason="the whole set of recorded traces is not here")

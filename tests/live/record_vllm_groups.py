@@ -122,6 +122,8 @@ def _vllm_config(settings: Config, block: int) -> Any:
         device_config=DeviceConfig("cpu"),
     )
     config.cache_config.block_size = block
+    if any(row.get("recurrent") for row in settings["groups"]):
+        config.cache_config.mamba_cache_mode = "align"
     if settings["draft_tokens"]:
         object.__setattr__(config, "speculative_config", Drafting(settings["draft_tokens"]))
     return config
@@ -133,17 +135,19 @@ def _kv_config(settings: Config, sizes: list[int]) -> Any:
         FullAttentionSpec,
         KVCacheConfig,
         KVCacheGroupSpec,
+        MambaSpec,
         SlidingWindowSpec,
     )
 
     groups = []
     for number, (row, size) in enumerate(zip(settings["groups"], sizes, strict=True)):
         shape = {"block_size": size, "num_kv_heads": 1, "head_size": 32, "dtype": torch.bfloat16}
-        spec = (
-            SlidingWindowSpec(**shape, sliding_window=row["window"])
-            if row.get("window")
-            else FullAttentionSpec(**shape)
-        )
+        spec = FullAttentionSpec(**shape)
+        if row.get("window"):
+            spec = SlidingWindowSpec(**shape, sliding_window=row["window"])
+        if row.get("recurrent"):
+            state = {"shapes": ((1,),), "dtypes": (torch.float32,), "mamba_cache_mode": "align"}
+            spec = MambaSpec(block_size=size, **state)
         groups.append(KVCacheGroupSpec([f"layer{number}"], spec))
     config = KVCacheConfig(settings["usable_blocks"] + 1, [], groups)
     if hasattr(config, "prefix_cache_retention_interval"):
@@ -187,7 +191,19 @@ def _some_workload(draw: Any) -> tuple[Config, Any]:
     return dict(config), source
 
 
-FAMILIES = {"k-drafting": drafting, "l-windows": windows}
+def states(draw: Any) -> tuple[Config, Any]:
+    config, source = _some_workload(draw)
+    block = config["block_size"]
+    groups = draw.choice([
+        [{}, {"recurrent": True}],
+        [{}, {"recurrent": True}, {"recurrent": True}],
+        [{}, {"recurrent": True}, {"window": 2 * block}],
+    ])  # fmt: skip
+    room = config["usable_blocks"] * (2 if len(groups) > 2 else 1) + draw.choice([4, 10, 40])
+    return config | {"groups": groups, "usable_blocks": room}, source
+
+
+FAMILIES = {"k-drafting": drafting, "l-windows": windows, "m-states": states}
 
 
 def main() -> int:

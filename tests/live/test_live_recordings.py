@@ -54,7 +54,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_new_recordings_are_replayed_exactly(fresh: list[Path]) -> None:
-    assert len(fresh) == 16
+    assert len(fresh) == 24
     differences = {path.name: str(replay_file(path).difference) for path in fresh}
     assert set(differences.values()) == {"None"}, differences
 

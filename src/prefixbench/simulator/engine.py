@@ -19,7 +19,7 @@ from prefixbench.simulator.paged import PagedScheduler
 from prefixbench.simulator.phased import PhasedScheduler
 from prefixbench.simulator.profile import EngineProfile, get_profile
 from prefixbench.simulator.request import EngineRequest, LiveRequest
-from prefixbench.simulator.rules import CacheKind, Role, TierRules
+from prefixbench.simulator.rules import CacheKind, Role, StateNaming, TierRules
 from prefixbench.simulator.scheduler import MixedScheduler
 from prefixbench.simulator.slots import SlotScheduler
 from prefixbench.simulator.stats import EngineStats
@@ -279,12 +279,7 @@ def _make_scheduler(profile: EngineProfile, options: SchedulerOptions, clock: Cl
             context=ErrorContext(stage=Stage.SIMULATE, field="engine_profile"),
             hint="`simulate --profile list` shows the profiles and their rules",
         )
-    if profile.groups and (options.stores or profile.draft_tokens):
-        raise ConfigError(
-            "several KV groups are not simulated together with draft tokens or lower tiers",
-            context=ErrorContext(stage=Stage.SIMULATE, field="engine_profile"),
-            hint="leave one of them out of the profile's name",
-        )
+    _refuse_groups(profile, options)
     make: Callable[[EngineProfile, SchedulerOptions, Callable[[], int]], Scheduler]
     policies: tuple[Policy, ...]
     if profile.cache is CacheKind.TREE:
@@ -304,6 +299,24 @@ def _make_scheduler(profile: EngineProfile, options: SchedulerOptions, clock: Cl
             hint=f"one of {', '.join(policies)}",
         )
     return make(profile, options, clock.now_ns)
+
+
+def _refuse_groups(profile: EngineProfile, options: SchedulerOptions) -> None:
+    """Say which KV groups are not simulated, or not together with something else."""
+    context = ErrorContext(stage=Stage.SIMULATE, field="engine_profile")
+    if profile.groups and (options.stores or profile.draft_tokens):
+        raise ConfigError(
+            "several KV groups are not simulated together with draft tokens or lower tiers",
+            context=context,
+            hint="leave one of them out of the profile's name",
+        )
+    knows_states = profile.state_naming is not StateNaming.NOT_SIMULATED
+    if not knows_states and any(group.recurrent for group in profile.groups):
+        raise ConfigError(
+            f"recurrent layers are not simulated under profile {profile.name}",
+            context=context,
+            hint="vllm-0.32 and vllm-0.33 have their rules",
+        )
 
 
 def _length_error(request: EngineRequest, message: str) -> LengthError:

@@ -2,8 +2,9 @@
 
 Sources: vLLM's cache coordinators, executed in 0.28, 0.30, 0.32 and 0.33. Layers of full attention
 need every block of a prefix; layers that attend to a window of w tokens need only the last
-ceil((w - 1) / B) blocks before the position where a request goes on. A prefix hits as far as all
-groups have what they need, at a multiple of all block sizes.
+ceil((w - 1) / B) blocks before the position where a request goes on; recurrent layers (Mamba) need
+the state at that position, which is one block. A prefix hits as far as all groups have what they
+need, at a multiple of all block sizes.
 
 One worked case, blocks of 4: full attention and a window of 6, so the window needs 2 blocks. Of a
 prefix of 5 blocks the window group still has blocks 1 and 2: 12 tokens hit, not 20.
@@ -12,6 +13,7 @@ prefix of 5 blocks the window group still has blocks 1 and 2: 12 tokens hit, not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import reduce
 from math import gcd, lcm
 
@@ -35,24 +37,26 @@ class GroupLayout:
         #: Hits of several groups together end at multiples of this.
         self.alignment = lcm(*self.sizes)
         # Groups of the same kind are looked up together, those of full attention first.
-        kinds: dict[tuple[int | None, int], list[int]] = {}
+        kinds: dict[tuple[KVGroup, int], list[int]] = {}
         for number, (group, size) in enumerate(zip(self.groups, self.sizes, strict=True)):
-            kinds.setdefault((group.window, size), []).append(number)
-        self._kinds = sorted(kinds.values(), key=lambda members: self.is_windowed(members[0]))
+            kinds.setdefault((replace(group, block_size=None), size), []).append(number)
+        self._kinds = sorted(kinds.values(), key=lambda members: not self.is_full(members[0]))
+        self.has_states = any(group.recurrent for group in self.groups)
 
-    def is_windowed(self, group: int) -> bool:
-        return self.groups[group].window is not None
+    def is_full(self, group: int) -> bool:
+        return self.groups[group].is_full
 
-    def blocks_before(self, group: int) -> int:
-        """Blocks that a windowed group needs before the position where a request goes on."""
+    def _blocks_before(self, group: int) -> int:
+        """Blocks that a group needs before the position where a request goes on."""
         window = self.groups[group].window
-        assert window is not None
-        return -(-(window - 1) // self.sizes[group])
+        return 1 if window is None else -(-(window - 1) // self.sizes[group])
 
     def unneeded_blocks(self, group: int, position: int) -> int:
-        """Leading blocks that no token from this position on attends to."""
-        window = self.groups[group].window
-        return 0 if window is None else max(position - window + 1, 0) // self.sizes[group]
+        """Leading blocks that no token from this position on needs."""
+        if self.is_full(group):
+            return 0
+        behind = (self.groups[group].window or 2) - 1
+        return max(position - behind, 0) // self.sizes[group]
 
     # Looking up.
 
@@ -65,7 +69,7 @@ class GroupLayout:
         rows: list[Row] = [[] for _ in self.groups]
         full_len: dict[int, int] = {}
         hit_len, longest = limit, 0
-        one_round = len(self._kinds) == 2 and not self.is_windowed(self._kinds[0][0])
+        one_round = len(self._kinds) == 2 and self.is_full(self._kinds[0][0])
         while True:
             before = hit_len
             for members in self._kinds:
@@ -76,7 +80,7 @@ class GroupLayout:
                 held = self._held(members, find, hit_len)
                 hit_len = held.stop * self.sizes[first]
                 longest = max(longest, hit_len)
-                if not self.is_windowed(first):
+                if self.is_full(first):
                     full_len[first] = hit_len
                 for group in members:
                     rows[group] = [find(group, place) for place in held]
@@ -97,8 +101,8 @@ class GroupLayout:
         def is_found(place: int) -> bool:
             return all(find(group, place) is not None for group in members)
 
-        if self.is_windowed(members[0]):
-            return self._last_run(is_found, size, places, self.blocks_before(members[0]))
+        if not self.is_full(members[0]):
+            return self._last_run(is_found, size, places, self._blocks_before(members[0]))
         depth = next((place for place in range(places) if not is_found(place)), places)
         return range(self._aligned(depth, size))
 
@@ -136,9 +140,9 @@ class GroupLayout:
 
         `boundaries` are positions where one is expected to go on; None: anywhere (dense).
         """
-        if not self.is_windowed(group):
+        if self.is_full(group) or (self.groups[group].recurrent and boundaries is None):
             return places
-        size, wanted = self.sizes[group], self.blocks_before(group)
+        size, wanted = self.sizes[group], self._blocks_before(group)
         per_step = self.alignment // size
         if boundaries is None:
             return [place for place in places if place % per_step >= per_step - wanted]

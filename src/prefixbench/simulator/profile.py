@@ -14,6 +14,7 @@ from prefixbench.simulator.rules import (
     KVGroup,
     Lookahead,
     Role,
+    StateNaming,
     TierRules,
     TierWrite,
     next_row,
@@ -48,7 +49,7 @@ def get_profile(name: str) -> EngineProfile:
       stand in order, the nearest first;
     - `eagle`, `eagleN`: speculative decoding with 1 or N draft tokens (EAGLE, MTP);
     - `windowW`, `NxwindowW`: a model with 1 or N groups of layers that attend to the last W tokens,
-      beside one group of full attention.
+      beside one group of full attention; `mamba`, `Nxmamba`: with recurrent layers.
 
     >>> get_profile("vllm-0.26").counting.value
     'at every look-up'
@@ -86,10 +87,12 @@ def _with_feature(row: EngineProfile, feature: str) -> EngineProfile | None:
     if match := re.fullmatch(r"eagle([1-9]\d*)?", feature):
         _refuse_unless(row.lookahead is not Lookahead.NONE, row, feature)
         return replace(row, draft_tokens=int(match[1] or 1))
-    if match := re.fullmatch(r"(?:([1-9]\d*)x)?window([1-9]\d*)", feature):
-        _refuse_unless(row.engine == "vLLM", row, feature)
-        windows = (KVGroup(window=int(match[2])),) * int(match[1] or 1)
-        return replace(row, groups=(*(row.groups or (KVGroup(),)), *windows))
+    if match := re.fullmatch(r"(?:([1-9]\d*)x)?(?:window([1-9]\d*)|mamba)", feature):
+        group = KVGroup(window=int(match[2])) if match[2] else KVGroup(recurrent=True)
+        knows_states = row.state_naming is not StateNaming.NOT_SIMULATED
+        _refuse_unless(row.engine == "vLLM" and (knows_states or not group.recurrent), row, feature)
+        groups = (*(row.groups or (KVGroup(),)), *(group,) * int(match[1] or 1))
+        return replace(row, groups=groups)
     return None
 
 
@@ -98,7 +101,7 @@ def _refuse_unless(has_rule: bool, row: EngineProfile, feature: str) -> None:
         raise ConfigError(
             f"profile {row.name} has no rule for {feature}",
             context=ErrorContext(stage=Stage.CONFIG, field="engine_profile"),
-            hint="vLLM's profiles have one, and for eagle SGLang's",
+            hint="vLLM's profiles have one (mamba: 0.32 and 0.33), and for eagle SGLang's",
         )
 
 

@@ -95,6 +95,14 @@ class Readmission(StrEnum):
     NOT_COUNTED = "not counted"
 
 
+class StateNaming(StrEnum):
+    """When the state of a recurrent group cannot be found because it is new in the step."""
+
+    WHILE_HELD = "in each step in which its prompt ends behind it"
+    ONCE = "in the step that names it"
+    NOT_SIMULATED = "not simulated"
+
+
 class SelfPreemption(StrEnum):
     """What follows when a running request has to give up its own blocks (priority policy)."""
 
@@ -115,17 +123,26 @@ class Lookahead(StrEnum):
 class KVGroup:
     """Layers whose KV is kept alike, in blocks of their own from the one pool.
 
-    `window` tokens are attended to; None: all (full attention). `block_size` None is the engine's.
+    `window` tokens are attended to; None: all (full attention). A `recurrent` group (Mamba, linear
+    attention) has one state instead, which stands for all tokens before. `block_size` None is the
+    engine's.
 
     >>> str(KVGroup(window=1024))
     'window 1024'
     """
 
     window: int | None = None
+    recurrent: bool = False
     block_size: int | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every block of a prefix is needed."""
+        return self.window is None and not self.recurrent
 
     def __str__(self) -> str:
         kind = "full" if self.window is None else f"window {self.window}"
+        kind = "recurrent" if self.recurrent else kind
         return kind if self.block_size is None else f"{kind} in blocks of {self.block_size}"
 
 
@@ -204,6 +221,7 @@ class EngineProfile:
     lone_ignores_threshold: bool = False
     self_preemption: SelfPreemption = SelfPreemption.ENDS_PASS
     sparse_retention: bool = False
+    state_naming: StateNaming = StateNaming.NOT_SIMULATED
     lookahead: Lookahead = Lookahead.NONE
     #: Draft tokens of speculative decoding (EAGLE, MTP); 0: none.
     draft_tokens: int = 0

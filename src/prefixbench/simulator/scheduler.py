@@ -63,7 +63,10 @@ class MixedScheduler(PagedScheduler):
             live = running[index]
             tokens = live.known_len - live.computed_len
             if tokens > 1:
-                tokens = min(tokens, self._chunk_limit, self._budget)
+                tokens = self._chunk(live, min(tokens, self._chunk_limit, self._budget))
+                if not tokens:
+                    index += 1
+                    continue
             end = live.computed_len + tokens
             if end > live.settled_len and not self._grow(live, end):
                 earlier = running[:index]
@@ -109,6 +112,14 @@ class MixedScheduler(PagedScheduler):
     def _may_admit(self) -> bool:
         return bool(self.waiting and self._budget and len(self.running) < self.options.max_num_seqs)
 
+    def _chunk(self, live: LiveRequest, tokens: int) -> int:  # noqa: ARG002
+        """How much of what the budget leaves a running request takes; 0: it waits."""
+        return tokens
+
+    def _first_chunk(self, live: LiveRequest, found: Found, start: int, tokens: int) -> int:  # noqa: ARG002
+        """The same for a request that goes on from `start`."""
+        return tokens
+
     def _may_start(self, live: LiveRequest, found: Found, end: int) -> bool:
         """Whether the first `end` tokens fit and, if the profile asks for it, the whole prompt."""
         return self._has_room(found, reserved_len(self.rules, live.known_len, end))
@@ -120,8 +131,8 @@ class MixedScheduler(PagedScheduler):
         tokens = min(live.known_len - start, self._chunk_limit)
         if tokens > self._budget and not self.options.chunked_prefill:
             return False
-        tokens = min(tokens, self._budget)
-        if not self._may_start(live, found, start + tokens):
+        tokens = self._first_chunk(live, found, start, min(tokens, self._budget))
+        if not tokens or not self._may_start(live, found, start + tokens):
             return False
         self.waiting.remove_first()
         self.running.append(live)

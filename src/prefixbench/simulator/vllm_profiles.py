@@ -16,6 +16,7 @@ from prefixbench.simulator.rules import (
     PublishPoint,
     Readmission,
     SelfPreemption,
+    StateNaming,
     TierRules,
     next_row,
     profile_row,
@@ -42,6 +43,7 @@ _VLLM_0_9 = profile_row(
         "self_preemption": "a running request that is its own victim ends the pass, executed in "
         "0.18 to 0.32",
         "sparse_retention": "VLLM_PREFIX_CACHE_RETENTION_INTERVAL was unset by default, read",
+        "state_naming": "recurrent layers before 0.32 follow rules of their own, executed in 0.30",
         "lookahead": "EAGLE drops the last matched block, executed in 0.28, 0.30 and 0.32",
         "scope": "a pool for each DP rank, read",
         "hit_definition": "tokens of full blocks, at most floor((n-1)/B), executed in 0.32",
@@ -108,15 +110,23 @@ _VLLM_0_31 = next_row(
     versions="0.31",
     lone_ignores_threshold=True,
 )
-_VLLM_0_32 = next_row(_VLLM_0_31, {}, name="vllm-0.32", versions="0.32")
+_VLLM_0_32 = next_row(
+    _VLLM_0_31,
+    {"state_naming": "mamba_cache_mode align: _cache_partial_tail_block, executed in 0.32"},
+    name="vllm-0.32",
+    versions="0.32",
+    state_naming=StateNaming.WHILE_HELD,
+)
 _VLLM_0_33 = next_row(
     _VLLM_0_32,
     {
         "lookahead": "without a KV connector a key includes the next token, executed in 0.33",
         "self_preemption": "the running requests after it are scheduled, executed in 0.33",
+        "state_naming": "a state that has its name is not new, executed in 0.33",
     },
     name="vllm-0.33",
     versions="0.33",
+    state_naming=StateNaming.ONCE,
     self_preemption=SelfPreemption.PASSED_OVER,
     lookahead=Lookahead.NEXT_TOKEN_KEY,
 )
