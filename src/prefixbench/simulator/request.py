@@ -14,6 +14,8 @@ class EngineRequest:
     """One request: its prompt, and the tokens the engine will generate for it (at least one).
 
     `extra_key` separates caches (adapter, cache salt): requests with different ones share nothing.
+    An image, a sound or an embedding has no key of its own: its placeholder tokens are numbers that
+    stand for it, so that blocks are equal where vLLM's keys (item and place in it) are.
     A smaller `priority` is more important.
     """
 
