@@ -279,10 +279,15 @@ def _missed_hint(plan: Plan, report: Mapping[str, Any]) -> str:
             f"{accidents} tokens are found by accident: use a larger corpus or another target, or"
             " chained_prefix where that is how the cache matches"
         )
-    calibrated = plan.config.planning.block_residual_calibration
-    if calibrated and plan.config.prefix.nested_prefix:
+    if plan.coarse_steps is None:
         return "half a block is more than the tolerance: take more requests, or smaller blocks"
-    return "let planning.block_residual_calibration and nested_prefix at true, or run warmed"
+    switches = {
+        "planning.block_residual_calibration": plan.config.planning.block_residual_calibration,
+        "prefix.nested_prefix": plan.config.prefix.nested_prefix,
+    }
+    exact = [f"{key}=true" for key, is_on in switches.items() if not is_on]
+    change = f"use {as_options(exact)}" if exact else "take more requests, or smaller blocks"
+    return f"{plan.coarse_steps}: {change}"
 
 
 def _unreachable_message(plan: Plan, report: dict[str, Any]) -> str:

@@ -120,3 +120,17 @@ def test_missing_materials_end_with_exit_code_four(
         generate(tmp_path / "out", *changes, **options)
     assert caught.value.exit_code == 4
     assert not (tmp_path / "out").exists()
+
+
+def test_a_wish_that_keeps_a_plan_from_its_target_can_be_taken_back_by_pasting(
+    tmp_path: Path,
+) -> None:
+    one_length = ("prefix.nested_prefix=false", "input_length=400", "block_size=128")
+    with pytest.raises(ValidationFailedError) as caught:
+        generate(tmp_path / "out", *one_length, "target.hit_ratio=0.5")
+    assert "block_residual_calibration" not in caught.value.hint
+    words = shlex.split(caught.value.hint)
+    change = words[words.index("--set") + 1]
+    assert change == "prefix.nested_prefix=true"
+    followed = generate(tmp_path / "ok", *one_length, "target.hit_ratio=0.5", change)
+    assert followed["residual_blocks"] == 0

@@ -61,6 +61,7 @@ def check(number: int) -> str:
         assert followed.reachable, (number, suggestion)
         missed = followed.counted_hits(followed.prefix_blocks) - followed.targets.total
         assert abs(followed.ratio(missed)) <= 0.01, (number, suggestion)
+        assert validation_report(followed)["validation_status"] != "FAIL", (number, suggestion)
         if not (followed.arrangement.needs_prefixes and followed.hits_depend_on_order):
             assert followed.ratio(followed.range.most) == suggestion.would_reach
         assert suggestion.would_reach <= advice.highest_ratio

@@ -18,7 +18,7 @@ from prefixbench.explain.console import print_headline
 from prefixbench.explain.report import build_prefix_cache_report, write_report
 from prefixbench.run.cache_metrics import Gap, InstanceMetrics, PrefixCacheRuntimeMetrics
 from prefixbench.run.performance import PerformanceResult
-from prefixbench.workload.validate import validate_theoretical_hit_rate
+from prefixbench.workload.verdict import validate_theoretical_hit_rate
 from synthetic_runs import write_run
 
 ADDRESS = "http://gpu-7.cluster.example:8000/metrics"

@@ -300,3 +300,46 @@ def test_the_report_carries_the_whole_advice() -> None:
     assert report["no_change_suffices"] is None
     assert report["highest_suggested_hit_ratio"] == float(advice.highest_ratio)
     assert report["unreachable_reasons"][0]["cost_pp"] > 10
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"request_count": 1, "input_length": 846, "block_size": 96},
+        {"request_count": 3, "input_length": 90, "block_size": 32},
+        {"request_count": 3, "input_length": {"mode": "explicit", "values": [905, 334, 126]}},
+    ],
+)
+def test_no_change_is_suggested_that_whole_blocks_make_fail(changes: dict[str, Any]) -> None:
+    """A few requests can hold half of nine blocks no better than four of them."""
+    changes = {"prefix": {"mode": "single_prefix"}, "target": {"hit_ratio": 0.5}, **changes}
+    advice = advice_on(**changes)
+    assert advice.suggestions
+    for suggestion in advice.suggestions:
+        changed = with_changes(parse_config(SMALL | changes), suggestion.change)
+        assert changed.block_size is not None
+        report = validation_report(plan_workload(changed, changed.block_size))
+        assert report["validation_status"] != "FAIL", suggestion
+
+
+def test_a_group_of_a_few_requests_is_offered_a_target_that_its_blocks_can_have() -> None:
+    """One group is out of reach; the other's five blocks are never 45 % of its tokens."""
+    groups = [{"id": "large", "request_count": 20}, {"id": "small", "request_count": 2}]
+    asked = [{"id": "large", "hit_ratio": 0.99}, {"id": "small", "hit_ratio": 0.45}]
+    changes: dict[str, Any] = {
+        "request_count": 22,
+        "input_length": 310,
+        "prefix": {"mode": "multi_prefix", "groups": groups},
+        "target": {"scope": "per_group", "groups": asked},
+        "execution": {"mode": "warmup"},
+    }
+    targets = [
+        change
+        for suggestion in advice_on(**changes).suggestions
+        for change in suggestion.change
+        if change.startswith("target.groups=")
+    ]
+    changed = with_changes(parse_config(SMALL | changes), targets)
+    assert changed.block_size is not None
+    report = validation_report(plan_workload(changed, changed.block_size))
+    assert report["validation_status"] == "PASS"

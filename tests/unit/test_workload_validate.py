@@ -18,7 +18,8 @@ from prefixbench.workload.groups import allocate_prefix_groups
 from prefixbench.workload.planner import plan_workload
 from prefixbench.workload.setting import Frame
 from prefixbench.workload.suggestions import advise
-from prefixbench.workload.validate import status_of, validation_report
+from prefixbench.workload.validate import validation_report
+from prefixbench.workload.verdict import status_of
 
 ONE_REQUEST_A_GROUP: dict[str, Any] = {
     "request_count": 10,
@@ -245,3 +246,19 @@ def test_group_targets_have_residuals_of_their_own() -> None:
     missed = [row["residual_blocks"] for row in report["per_group"]]
     assert sum(missed) == report["residual_blocks"]
     assert any(missed)
+
+
+def test_more_in_flight_than_there_are_requests_cost_a_warmed_run_nothing() -> None:
+    warmed = ONE_REQUEST_A_GROUP | {"execution": {"mode": "warmup", "concurrency": 64}}
+    report = validation_report(plan_workload(parse_config(warmed), 16))
+    assert report["robust_to_concurrency"] == 10
+    assert report["concurrency_loss"] is None
+
+
+def test_a_cache_without_room_for_a_request_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """400 tokens and an answer of 16, the last of which is not stored, fill 26 blocks of 16."""
+    for capacity, warned in ((26, False), (25, True)):
+        caplog.clear()
+        planning = {"planning": {"capacity_blocks": capacity}, "target": {"hit_ratio": 0}}
+        plan_workload(parse_config(ONE_REQUEST_A_GROUP | planning), 16)
+        assert ("plan.requests_do_not_fit" in caplog.text) is warned

@@ -47,7 +47,7 @@ def print_plan(document: Document, console: Console) -> None:
 def _notes(document: Document) -> Iterator[str]:
     yield from document["wishes_left_out"]
     residual = document["residual_blocks"]
-    if residual and document["coarse_steps"] is not None:
+    if residual and document["reachable"] and document["coarse_steps"] is not None:
         side = "more than" if residual > 0 else "less than"
         yield f"{plural(abs(residual), 'block')} {side} wanted: {document['coarse_steps']}"
     if document["concurrency_loss"] is not None:

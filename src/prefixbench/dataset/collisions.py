@@ -20,7 +20,8 @@ from prefixbench.dataset.materials import Materials
 from prefixbench.workload.lengths import request_id
 from prefixbench.workload.order import positions
 from prefixbench.workload.planner import Plan
-from prefixbench.workload.validate import count_accidental_hits, worst
+from prefixbench.workload.validate import count_accidental_hits
+from prefixbench.workload.verdict import worst
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from prefixbench.config.target import TargetScope
 from prefixbench.content.collide import CollisionStatus
 from prefixbench.core.records import ValidationStatus
 from prefixbench.dataset.manifest import DatasetManifest
-from prefixbench.workload.validate import (
+from prefixbench.workload.verdict import (
     ValidationReport,
     validate_theoretical_hit_rate,
     worst,

@@ -16,7 +16,7 @@ if (
 ):  # the run room brings a network client along, which a reader of files has no use for
     from prefixbench.run.cache_metrics import InstanceMetrics, PrefixCacheRuntimeMetrics
     from prefixbench.run.performance import PerformanceResult
-    from prefixbench.workload.validate import ValidationReport
+    from prefixbench.workload.verdict import ValidationReport
 
 Document = Mapping[str, Any]
 

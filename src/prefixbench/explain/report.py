@@ -42,7 +42,7 @@ from prefixbench.explain.verdict import THRESHOLDS, overall_status, scenario_cla
 if TYPE_CHECKING:
     from prefixbench.run.cache_metrics import PrefixCacheRuntimeMetrics
     from prefixbench.run.performance import PerformanceResult
-    from prefixbench.workload.validate import ValidationReport
+    from prefixbench.workload.verdict import ValidationReport
 
 log = logging.getLogger(__name__)
 

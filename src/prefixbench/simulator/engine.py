@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from prefixbench.core.clock import Clock, VirtualClock
 from prefixbench.core.errors import ConfigError, ErrorContext, LengthError, Stage
+from prefixbench.core.wording import plural
 from prefixbench.simulator.block_keys import Key
 from prefixbench.simulator.cost import CostModel, Work, work_of_steps
 from prefixbench.simulator.grouped import GroupedScheduler
@@ -267,7 +268,9 @@ class Engine:
         longest += 2 * options.block_size if self.profile.cache is CacheKind.TREE else -1
         capacity = options.capacity_blocks
         if capacity is not None and self._scheduler.blocks_for(longest) > capacity:
-            raise _length_error(request, f"{longest} tokens do not fit into {capacity} blocks")
+            raise _length_error(
+                request, f"{plural(longest, 'token')} do not fit into {plural(capacity, 'block')}"
+            )
         if not options.chunked_prefill and longest > options.max_num_batched_tokens:
             raise _length_error(request, f"{longest} tokens do not fit into one step, unchunked")
 

@@ -41,6 +41,8 @@ def _concurrency_loss(plan: Plan, robust: int) -> dict[str, Any] | None:
     if concurrency <= robust:
         return None
     lost = plan.sequential_hit_blocks - plan.lag_model.hits(concurrency)
+    if not lost:  # More in flight than there are requests.
+        return None
     lost_pp = float(100 * plan.ratio(lost))
     return {
         "concurrency": concurrency,

@@ -196,6 +196,12 @@ class Given:
             group=workload.group[order], cache=self.routes.cache[order], blocks=blocks[order]
         )
 
+    @property
+    def largest_request_blocks(self) -> int:
+        """Cache blocks that the longest request and its answer need; the last token needs none."""
+        tokens = int((self.workload.input_len + self.workload.output_len).max()) - 1
+        return -(-tokens // self.geometry.block_size)
+
     @cached_property
     def openers(self) -> IntArray:
         """The groups that open cold caches; of no interest without a shared head block."""

@@ -134,6 +134,7 @@ def plan_workload(
 ) -> Plan:
     """Plan a configuration; an unreachable target gives the nearest plan, `reachable` False."""
     setting = set_up(config, block_size, frame)
+    _warn_of_small_caches(setting)
     requests = setting.workload.request_count
     if setting.lru is not None and is_slow_to_plan(requests):
         event(
@@ -144,6 +145,20 @@ def plan_workload(
             hint="pip install 'prefixbench[fast]' finds the same plan several times as fast",
         )
     return plan_setting(setting)
+
+
+def _warn_of_small_caches(setting: Setting) -> None:
+    """A server never runs a request for which its cache has no room."""
+    capacity, needed = setting.config.planning.capacity_blocks, setting.largest_request_blocks
+    if capacity is not None and capacity < needed:
+        event(
+            log,
+            "plan.requests_do_not_fit",
+            level=logging.WARNING,
+            capacity_blocks=capacity,
+            largest_request_blocks=needed,
+            hint=f"a server refuses the longest requests; plan for {needed:,} blocks or more",
+        )
 
 
 def plan_setting(setting: Setting) -> Plan:

@@ -14,7 +14,7 @@ from prefixbench.config.lengths import (
 )
 from prefixbench.config.order import OrderWord
 from prefixbench.config.overrides import override
-from prefixbench.config.target import TargetScope
+from prefixbench.config.target import TargetScope, exact
 from prefixbench.core.wording import plural
 from prefixbench.workload.columns import sums_by
 from prefixbench.workload.setting import Setting
@@ -277,15 +277,16 @@ def nearest_target(setting: Setting) -> Change:
 def _nearest_group_targets(setting: Setting, by_group: Sequence[int]) -> Change:
     assert setting.targets.group_ratios is not None
     ends = zip(setting.group_range.least.tolist(), setting.group_range.most.tolist(), strict=True)
+    tolerance = exact(setting.config.validation.warning_tolerance)
     rows = []
     for group, (name, wanted, (least, most)) in enumerate(
         zip(setting.workload.group_ids, by_group, ends, strict=True)
     ):
-        ratio = float(setting.targets.group_ratios[group])
-        if not least <= wanted <= most:
-            end = most if wanted > most else least
-            nearest = setting.group_ratio(group, end) or Fraction(0)
-            ratio = _inward(nearest, upper=wanted > most)
+        asked = setting.targets.group_ratios[group]
+        blocks = min(max(wanted, least), most)
+        nearest = setting.group_ratio(group, blocks) or Fraction(0)
+        kept = blocks == wanted and abs(nearest - asked) <= tolerance
+        ratio = float(asked) if kept else _inward(nearest, upper=blocks <= wanted)
         rows.append({"id": name, "hit_ratio": ratio})
     return Change(
         settings=(override("target.groups", rows),),

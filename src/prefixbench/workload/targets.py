@@ -12,10 +12,15 @@ from prefixbench.workload.columns import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """The wanted hits, in blocks: of the whole run, and of each group where groups have targets."""
+    """The wanted hits, in blocks: of the whole run, and of each group where groups have targets.
+
+    `rounding` is how far whole blocks are from what is asked: of all input tokens, or of those of
+    the group where it is largest.
+    """
 
     ratio: Fraction
     total: int
+    rounding: Fraction
     by_group: tuple[int, ...] | None = None
     group_ratios: tuple[Fraction, ...] | None = None
 
@@ -31,7 +36,9 @@ def resolve_targets(config: TargetHitRateConfig, workload: Workload, granularity
     if config.scope is TargetScope.GLOBAL:
         assert config.hit_ratio is not None
         ratio = exact(config.hit_ratio)
-        return Targets(ratio=ratio, total=target_blocks(ratio, workload.input_tokens, granularity))
+        total = target_blocks(ratio, workload.input_tokens, granularity)
+        rounding = _rounding(ratio, total * granularity, workload.input_tokens)
+        return Targets(ratio=ratio, total=total, rounding=rounding)
     ratios = group_ratios(config, workload.group_ids)
     tokens = workload.group_input_tokens.tolist()
     by_group = tuple(
@@ -42,9 +49,18 @@ def resolve_targets(config: TargetHitRateConfig, workload: Workload, granularity
     return Targets(
         ratio=wanted / workload.input_tokens,
         total=sum(by_group),
+        rounding=max(
+            _rounding(ratio, blocks * granularity, count)
+            for ratio, blocks, count in zip(ratios, by_group, tokens, strict=True)
+        ),
         by_group=by_group,
         group_ratios=ratios,
     )
+
+
+def _rounding(ratio: Fraction, wanted_tokens: int, input_tokens: int) -> Fraction:
+    """Distance of a target from its whole blocks; 0 for a group without requests."""
+    return abs(ratio - Fraction(wanted_tokens, input_tokens)) if input_tokens else Fraction(0)
 
 
 def group_ratios(config: TargetHitRateConfig, group_ids: tuple[str, ...]) -> tuple[Fraction, ...]:

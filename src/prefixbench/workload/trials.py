@@ -11,11 +11,13 @@ from prefixbench.config.lengths import LengthDistributionConfig
 from prefixbench.config.load import with_changes
 from prefixbench.config.target import exact
 from prefixbench.core.errors import PrefixBenchError
+from prefixbench.core.records import ValidationStatus
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.lengths import draw_lengths
 from prefixbench.workload.planner import plan_setting
 from prefixbench.workload.requests import draw_workload
 from prefixbench.workload.setting import Frame, Setting, geometry_of, settle
+from prefixbench.workload.verdict import status_of_plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +30,16 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A change, and the lowest and the highest ratio that the changed data set can have."""
+    """A change, and the lowest and the highest ratio that the changed data set can have.
+
+    `suffices` says that some plan has the target, rounded to blocks, and that the rounding alone
+    does not make it fail.
+    """
 
     change: Change
     lowest: Fraction
     highest: Fraction
-    reachable: bool
+    suffices: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,17 +83,16 @@ class Trials:
 
     def suffices(self, change: Change) -> bool:
         outcome = self.outcome(change)
-        return outcome is not None and outcome.reachable
+        return outcome is not None and outcome.suffices
 
     def is_met_by(self, change: Change) -> bool:
-        """Whether a plan of the changed configuration really has the target."""
+        """Whether the changed configuration's own plan does not fail."""
         changed = self._set_up(change)
         if changed is None or not changed.reachable:
             return False
         plan = plan_setting(changed)
         near = plan.ratio(abs(plan.residual_blocks)) <= exact(plan.config.validation.pass_tolerance)
-        # Where the order follows the prefixes, so does the range.
-        return near and plan.reachable
+        return near and status_of_plan(plan) is not ValidationStatus.FAIL
 
     def smallest(self, knob: Knob) -> Change | None:
         """The first value that suffices, where larger changes do so too; None if none does.
@@ -124,8 +129,13 @@ def _outcome(change: Change, changed: Setting) -> Outcome:
         change=change,
         lowest=changed.ratio(changed.range.least),
         highest=changed.ratio(changed.range.most),
-        reachable=changed.reachable,
+        suffices=changed.reachable and not _rounding_fails(changed),
     )
+
+
+def _rounding_fails(changed: Setting) -> bool:
+    """Whether whole blocks are too large for the targets, as in a group of a few requests."""
+    return changed.targets.rounding > exact(changed.config.validation.warning_tolerance)
 
 
 def _block_size(config: PrefixCacheDatasetConfig, setting: Setting) -> int:

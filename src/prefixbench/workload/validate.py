@@ -1,16 +1,12 @@
-"""The verdict on a plan: deviation, status, robustness (RFC 3.3.17).
-
-Statuses compare exact fractions, both tolerances inclusive.
-"""
+"""What is reported on a plan: verdict, reachability, robustness (RFC 3.3.17)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
-from prefixbench.config.target import exact
 from prefixbench.core.records import ValidationStatus
 from prefixbench.workload.conditions import (
     capacity_keys,
@@ -21,102 +17,12 @@ from prefixbench.workload.conditions import (
 from prefixbench.workload.losses import level_blocks, unreachable_reasons
 from prefixbench.workload.planner import Plan
 from prefixbench.workload.suggestions import Advice
-
-_SEVERITY = list(ValidationStatus)
-
-
-class SimulatedHits(Protocol):
-    """Any simulation that counted tokens."""
-
-    @property
-    def hits(self) -> int: ...
-
-    @property
-    def queries(self) -> int: ...
-
-
-def status_of(
-    deviation: Fraction, pass_tolerance: Fraction, warning_tolerance: Fraction
-) -> ValidationStatus:
-    """PASS, PASS_WITH_WARNING or FAIL for a signed deviation.
-
-    >>> status_of(Fraction(-1, 100), Fraction(1, 100), Fraction(2, 100)).value
-    'PASS'
-    """
-    if abs(deviation) <= pass_tolerance:
-        return ValidationStatus.PASS
-    if abs(deviation) <= warning_tolerance:
-        return ValidationStatus.PASS_WITH_WARNING
-    return ValidationStatus.FAIL
-
-
-def worst(statuses: list[ValidationStatus]) -> ValidationStatus:
-    return max(statuses, key=_SEVERITY.index)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationReport:
-    """A designed ratio judged against its target; ratios are exact."""
-
-    target_hit_ratio: Fraction
-    designed_hit_ratio: Fraction
-    pass_tolerance: Fraction
-    warning_tolerance: Fraction
-    input_tokens: int
-    expected_hit_tokens: int
-
-    @property
-    def signed_deviation(self) -> Fraction:
-        return self.designed_hit_ratio - self.target_hit_ratio
-
-    @property
-    def absolute_deviation(self) -> Fraction:
-        return abs(self.signed_deviation)
-
-    @property
-    def deviation_pp(self) -> Fraction:
-        return 100 * self.signed_deviation
-
-    @property
-    def validation_status(self) -> ValidationStatus:
-        return status_of(self.signed_deviation, self.pass_tolerance, self.warning_tolerance)
-
-    def deviation_keys(self) -> dict[str, float]:
-        """The designed ratio beside its target, as every report spells it."""
-        return {
-            "target_hit_ratio": float(self.target_hit_ratio),
-            "designed_hit_ratio": float(self.designed_hit_ratio),
-            "signed_deviation": float(self.signed_deviation),
-            "absolute_deviation": float(self.absolute_deviation),
-        }
-
-
-def validate_theoretical_hit_rate(
-    simulation: SimulatedHits,
-    target_hit_ratio: float,
-    pass_tolerance: float,
-    warning_tolerance: float,
-) -> ValidationReport:
-    """Judge what a simulation found (the RFC's interface, 3.5.2); an empty one designs 0."""
-    ratio = Fraction(simulation.hits, simulation.queries) if simulation.queries else Fraction(0)
-    return ValidationReport(
-        target_hit_ratio=exact(target_hit_ratio),
-        designed_hit_ratio=ratio,
-        pass_tolerance=exact(pass_tolerance),
-        warning_tolerance=exact(warning_tolerance),
-        input_tokens=simulation.queries,
-        expected_hit_tokens=simulation.hits,
-    )
+from prefixbench.workload.verdict import status_of_plan, verdict_on_group, verdict_on_run
 
 
 def validation_report(plan: Plan, advice: Advice | None = None) -> dict[str, Any]:
     """All keys of the validation report but `verification`, which needs the texts."""
-    verdict = _verdict(
-        plan,
-        target=plan.targets.ratio,
-        hit_blocks=plan.hit_blocks,
-        input_tokens=plan.workload.input_tokens,
-    )
+    verdict = verdict_on_run(plan)
     per_group = list(_group_rows(plan))
     return {
         "dataset_id": plan.config.dataset_id,
@@ -124,7 +30,7 @@ def validation_report(plan: Plan, advice: Advice | None = None) -> dict[str, Any
         "deviation_pp": float(verdict.deviation_pp),
         "max_reachable_hit_ratio": float(plan.ratio(plan.range.most)),
         "min_reachable_hit_ratio": float(plan.ratio(plan.range.least)),
-        "validation_status": _status(plan, verdict, per_group),
+        "validation_status": status_of_plan(plan, verdict),
         "pass_tolerance": plan.config.validation.pass_tolerance,
         "warning_tolerance": plan.config.validation.warning_tolerance,
         "budget_policy": budget_policy(plan),
@@ -154,34 +60,15 @@ def budget_policy(plan: Plan) -> str:
     return plan.budget_policy.value
 
 
-def _verdict(
-    plan: Plan, *, target: Fraction, hit_blocks: int, input_tokens: int
-) -> ValidationReport:
-    tolerances = plan.config.validation
-    hit_tokens = hit_blocks * plan.geometry.granularity
-    return ValidationReport(
-        target_hit_ratio=target,
-        designed_hit_ratio=Fraction(hit_tokens, input_tokens),
-        pass_tolerance=exact(tolerances.pass_tolerance),
-        warning_tolerance=exact(tolerances.warning_tolerance),
-        input_tokens=input_tokens,
-        expected_hit_tokens=hit_tokens,
-    )
-
-
 def _group_rows(plan: Plan) -> Iterator[dict[str, Any]]:
     """A row a group; only a group with a target of its own can fail."""
     cold = cold_loss_tokens(plan)
     judged = plan.targets.group_ratios is not None
     missed = plan.residual_blocks_by_group
     for group, name in enumerate(plan.workload.group_ids):
-        tokens = int(plan.workload.group_input_tokens[group])
-        if not tokens:
+        verdict = verdict_on_group(plan, group)
+        if verdict is None:
             continue
-        hit_blocks = int(plan.group_hit_blocks[group])
-        verdict = _verdict(
-            plan, target=_group_target(plan, group), hit_blocks=hit_blocks, input_tokens=tokens
-        )
         most = plan.group_ratio(group, int(plan.group_range.most[group]))
         yield {
             "id": name,
@@ -191,11 +78,6 @@ def _group_rows(plan: Plan) -> Iterator[dict[str, Any]]:
             "residual_blocks": missed[group],
             "validation_status": verdict.validation_status if judged else ValidationStatus.PASS,
         }
-
-
-def _group_target(plan: Plan, group: int) -> Fraction:
-    ratios = plan.targets.group_ratios
-    return plan.targets.ratio if ratios is None else ratios[group]
 
 
 def cold_loss_tokens(plan: Plan) -> list[int]:
@@ -260,12 +142,7 @@ def session_keys(plan: Plan) -> dict[str, Any] | None:
 
 def count_accidental_hits(plan: Plan, report: Mapping[str, Any], tokens: int) -> dict[str, Any]:
     """The report with `tokens` more hits in the designed ratio and its verdict."""
-    planned = _verdict(
-        plan,
-        target=plan.targets.ratio,
-        hit_blocks=plan.hit_blocks,
-        input_tokens=plan.workload.input_tokens,
-    )
+    planned = verdict_on_run(plan)
     hit_tokens = planned.expected_hit_tokens + tokens
     verdict = replace(
         planned,
@@ -276,18 +153,6 @@ def count_accidental_hits(plan: Plan, report: Mapping[str, Any], tokens: int) ->
         **report,
         **verdict.deviation_keys(),
         "deviation_pp": float(verdict.deviation_pp),
-        "validation_status": _status(plan, verdict, report["per_group"]),
+        "validation_status": status_of_plan(plan, verdict),
         "expected_hit_tokens": verdict.expected_hit_tokens,
     }
-
-
-def _status(
-    plan: Plan, verdict: ValidationReport, per_group: Sequence[Mapping[str, Any]]
-) -> ValidationStatus:
-    """The worst of what is judged: the ratio, each group that has a target, reachability."""
-    statuses = [verdict.validation_status]
-    if plan.targets.by_group is not None:
-        statuses += [ValidationStatus(row["validation_status"]) for row in per_group]
-    if not plan.reachable:
-        statuses.append(ValidationStatus.FAIL)
-    return worst(statuses)
