@@ -155,7 +155,8 @@ def _materials_of(
 ) -> Materials:
     """Tokenizer and corpus as they were when the data set was made, or an error that says which."""
     recorded = _recorded_corpora(manifest)
-    given = [_text_called(made_of["name"], corpus) for made_of in recorded]
+    is_only = len(recorded) == 1
+    given = [_text_called(made_of["name"], corpus, is_only=is_only) for made_of in recorded]
     try:
         materials = load_materials(config, corpus=given[0], prefix_corpus=given[-1])
     except TokenizerError as error:
@@ -176,9 +177,12 @@ def _recorded_corpora(manifest: DatasetManifest) -> list[Mapping[str, Any]]:
     return [made_of for made_of in both if made_of is not None]
 
 
-def _text_called(name: str, given: str | None) -> str | None:
-    """Where to find a corpus that a manifest names; `given` may be a folder with several."""
-    if name == BUILTIN:
+def _text_called(name: str, given: str | None, *, is_only: bool) -> str | None:
+    """Where to find a corpus that a manifest names; `given` may be a folder with several.
+
+    The built-in one is not given, unless somebody gives another in its place.
+    """
+    if name == BUILTIN and not (is_only and given):
         return BUILTIN
     inside = Path(given or "", name)
     return str(inside) if given is not None and inside.is_file() else given
