@@ -28,11 +28,11 @@ class Script:
     arrive_steps: Sequence[int] = ()
     most_in_flight: Sequence[int] = ()
 
-    def arrive_step(self, number: int) -> int:
-        return self.arrive_steps[number] if self.arrive_steps else 0
+    def each_arrive_step(self) -> Sequence[int]:
+        return self.arrive_steps or [0] * len(self.requests)
 
-    def room_in_flight(self, number: int) -> int:
-        return self.most_in_flight[number] if self.most_in_flight else len(self.requests)
+    def each_most_in_flight(self) -> Sequence[int]:
+        return self.most_in_flight or [len(self.requests)] * len(self.requests)
 
 
 class ReadablePlay:
@@ -47,15 +47,18 @@ class ReadablePlay:
 
         Raises LengthError for a request that could never run, when it is sent.
         """
-        engine, script = self._engine, self._script
+        engine, requests = self._engine, self._script.requests
+        arrive_steps = self._script.each_arrive_step()
+        most_in_flight = self._script.each_most_in_flight()
+        count = len(requests)
         step = sent = finished = 0
-        while sent < len(script.requests) or engine.has_work:
+        while sent < count or engine.has_work:
             wait = MANY_STEPS
-            while sent < len(script.requests) and sent - finished < script.room_in_flight(sent):
-                if script.arrive_step(sent) > step:
-                    wait = script.arrive_step(sent) - step
+            while sent < count and sent - finished < most_in_flight[sent]:
+                if arrive_steps[sent] > step:
+                    wait = arrive_steps[sent] - step
                     break
-                engine.submit(script.requests[sent])
+                engine.submit(requests[sent])
                 sent += 1
             outcome = engine.step(wait)
             yield outcome
