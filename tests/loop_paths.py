@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from extras import needs
 from prefixbench.simulator import compiled, compiled_play, play
 
 PLAIN, NUMBA = "plain", "numba"
-BOTH = (PLAIN, NUMBA)
+BOTH = (PLAIN, pytest.param(NUMBA, marks=pytest.mark.extras))
 
 
 def take_loops(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let compiled paths run as they are, or skip the test where nothing can be compiled."""
     if kind == NUMBA:
-        pytest.importorskip("numba", reason="numba is not installed")
+        needs("numba")
         return
     monkeypatch.setattr(compiled, "_compiled", _as_it_is)
     monkeypatch.setattr(compiled_play, "_compile", _as_it_is)

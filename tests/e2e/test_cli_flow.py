@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from extras import needs
 from prefixbench.cli.demo import background_server
 from prefixbench.cli.main import main
 from prefixbench.server.options import ServeOptions
@@ -311,8 +312,13 @@ def test_a_replay_says_how_its_steps_were_taken(replay: Path) -> None:
     asked = ("simulate", "--replay", replay, "--engine-path", "compiled")
     if find_spec("numba") is None:
         assert "numba is not installed" in prefixbench(*asked, exit_code=2).stderr
-    else:
-        assert document(*asked)["engine_path"] == "compiled"
+
+
+@pytest.mark.extras
+def test_a_replay_is_compiled_when_that_is_asked_for(replay: Path) -> None:
+    needs("numba")
+    asked = ("simulate", "--replay", replay, "--engine-path", "compiled")
+    assert document(*asked)["engine_path"] == "compiled"
 
 
 def test_run_and_report_measure_what_was_designed(dataset: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from content_samples import gsm8k_file, packaged_file
+from extras import needs
 from prefixbench.config.load import parse_config
 from prefixbench.core.errors import ConfigError, CorpusError
 from prefixbench.dataset.manifest import DatasetManifest
@@ -68,17 +69,10 @@ def test_every_kind_of_file_is_read(tmp_path: Path, name: str) -> None:
         assert sum(sample in text for sample in samples) > len(samples) / 2
 
 
-def test_parquet_is_read_or_its_extra_is_named(tmp_path: Path) -> None:
+@pytest.mark.extras
+def test_parquet_is_a_source(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
-    try:
-        from pyarrow import parquet
-        from pyarrow import table as columns
-    except ImportError:
-        path.write_bytes(b"PAR1")
-        with pytest.raises(CorpusError, match="need the extra `hf`"):
-            generate(tmp_path / "out", path)
-        return
-    parquet.write_table(columns({"text": TEXTS}), path)
+    needs("pyarrow.parquet").write_table(needs("pyarrow").table({"text": TEXTS}), path)
     assert generate(tmp_path / "out", path).data["corpus"]["rows"] == 200
 
 

@@ -56,6 +56,7 @@ def test_the_whole_recorded_set_is_replayed_exactly() -> None:
     assert {name: str(found) for name, found in differences.items() if found} == {}
 
 
+@pytest.mark.extras
 @pytest.mark.skipif(not WHOLE_SET, reason="the whole set of recorded traces is not here")
 def test_the_compiled_path_replays_the_whole_set_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     take_loops(NUMBA, monkeypatch)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from content_samples import gsm8k_file
+from extras import needs
 from prefixbench.content.corpus import GSM8K_VARIABLE, load_corpus
 from prefixbench.content.word_problems import generate_word_problems
 from prefixbench.core.errors import CorpusError
@@ -89,9 +90,9 @@ def test_parquet_needs_its_extra_and_says_so(
     assert "prefixbench[hf]" in caught.value.hint
 
 
+@pytest.mark.extras
 def test_parquet_rows_are_read(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
+    pyarrow, parquet = needs("pyarrow"), needs("pyarrow.parquet")
 
     path = tmp_path / "own.parquet"
     parquet.write_table(pyarrow.table({"question": ["One?", "Two?"], "answer": ["1", "2"]}), path)

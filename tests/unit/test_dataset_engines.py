@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from content_samples import builtin_tokenizer, packaged_tokenizer
+from extras import needs
 from prefixbench.config.load import parse_config
 from prefixbench.content.fast_engine import load_fast_engine
 from prefixbench.content.tape import Ids
@@ -98,6 +99,7 @@ def test_a_sample_is_the_references_alone(tmp_path: Path, monkeypatch: pytest.Mo
 TEXTS = ["The cats sat; 12345 cats.\n\nThe end of it: $3.50, 2/3 - 1.", "", "DON'T we'll  x\n"]
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "given",
     [
@@ -109,7 +111,7 @@ TEXTS = ["The cats sat; 12345 cats.\n\nThe end of it: $3.50, 2/3 - 1.", "", "DON
     ],
 )
 def test_the_real_fast_engine_agrees(given: tuple[str, str] | None) -> None:
-    pytest.importorskip("gigatoken")
+    needs("gigatoken")
     tokenizer: Tokenizer = packaged_tokenizer(*given) if given else builtin_tokenizer()
     fast = load_fast_engine(tokenizer)
     assert fast is not None
@@ -117,6 +119,7 @@ def test_the_real_fast_engine_agrees(given: tuple[str, str] | None) -> None:
     assert [row.tolist() for row in fast.encode_batch(TEXTS)] == expected
 
 
+@pytest.mark.extras
 def test_a_tokenizer_that_the_fast_engine_cannot_read_is_no_error() -> None:
-    pytest.importorskip("gigatoken")
+    needs("gigatoken")
     assert load_fast_engine(packaged_tokenizer("ai21-tokenizer", "j2-tokenizer.model")) is None

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from extras import needs
 from prefixbench.simulator.compiled import compiled_entry
 
-pytest.importorskip("numba", reason="numba is not installed")
+pytestmark = pytest.mark.extras
+
+needs("numba")
 
 ENTRY = "def twice(number):\n    return rule(number) * 2\n"
 
