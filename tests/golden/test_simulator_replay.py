@@ -143,3 +143,71 @@ def test_a_setting_that_is_not_simulated_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(trace))
     with pytest.raises(ConfigError, match="speculative_tokens"):
         replay_file(path)
+
+
+def test_a_step_too_many_is_found_though_it_says_nothing(tmp_path: Path) -> None:
+    trace = trace_of("i-edge-identical-64-hits-48")
+    steps = trace["expected"]["steps"]
+    count = sum(step.get("times", 1) for step in steps)
+    steps.append({})
+    assert difference_of(trace, tmp_path) == f"step {count}, step: expected {{}}, got None"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [
+        (("engine_version",), 32, "engine_version is not text"),
+        (("config", "block_size"), 0, "config.block_size is not a positive count"),
+        (("config", "max_num_seqs"), -1, "config.max_num_seqs is not a positive count"),
+        (("config", "usable_blocks"), None, "config.usable_blocks is missing"),
+        (("requests", 0), 5, "requests[0] is not an object"),
+        (("requests", 0, "arrive_step"), -1, "requests[0].arrive_step is not a count"),
+        (("requests", 0, "prompt"), [["s", 1, -2]], "requests[0].prompt[0] is not"),
+        (("requests", 0, "prompt"), [["out", "r9", 2]], "answer of 'r9', which is no request"),
+        (("requests", 1, "id"), "r0", "two requests are named 'r0'"),
+        (("expected",), [1], "expected is not an object"),
+        (("expected", "steps"), [1], "expected.steps[0] is not an object"),
+        (("expected", "steps", 0, "times"), "x", "expected.steps[0].times is not a positive"),
+        (("expected", "steps", 0, "scheduled"), [1], "expected.steps[0].scheduled is not an"),
+        (("expected", "requests", "r0"), 7, "expected.requests is not objects by"),
+        (("expected", "columns"), 7, "expected.columns is not lists by name"),
+    ],
+)
+def test_a_value_of_a_wrong_kind_is_refused_with_its_place(
+    place: tuple[str | int, ...], value: object, told: str, tmp_path: Path
+) -> None:
+    trace: dict = trace_of("i-edge-identical-64-hits-48")
+    assert_refused(trace, place, value, told, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [
+        (("config", "page_size"), 0, "config.page_size is not a positive count"),
+        (("ops", 1, "expect"), 3, "ops[1].expect is not an object"),
+        (("ops", 1, "key"), [["s", 1]], "ops[1].key[0] is not"),
+        (("ops",), None, "ops is missing"),
+    ],
+)
+def test_an_operation_of_a_wrong_kind_is_refused_with_its_place(
+    place: tuple[str | int, ...], value: object, told: str, tmp_path: Path
+) -> None:
+    assert_refused(trace_of("r-edge-page16-70-hits-64"), place, value, told, tmp_path)
+
+
+def assert_refused(
+    trace: dict, place: tuple[str | int, ...], value: object, told: str, tmp_path: Path
+) -> None:
+    inner: dict = trace
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    with pytest.raises(ConfigError) as caught:
+        difference_of(trace, tmp_path)
+    assert told in str(caught.value)
+
+
+def test_a_salt_that_is_null_is_none(tmp_path: Path) -> None:
+    trace = trace_of("i-edge-identical-64-hits-48")
+    trace["requests"][0] |= {"salt": None, "priority": None}
+    assert difference_of(trace, tmp_path) == "None"

@@ -17,6 +17,7 @@ from typing import Any
 from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.simulator.play_path import PlayPath
 from prefixbench.simulator.replay_radix import RADIX_FORMAT, replay_radix
+from prefixbench.simulator.replay_shapes import check_radix_file, check_steps_file
 from prefixbench.simulator.replay_steps import STEPS_FORMAT, replay_steps
 
 Trace = dict[str, Any]
@@ -61,7 +62,9 @@ def replay_file(file: Path, *, check: bool = True, path: PlayPath = PlayPath.AUT
         replayed, differences, taken = _replay(trace, path)
         if check and not _expects(trace):
             raise ValueError("it expects nothing")
-    except (KeyError, TypeError, ValueError) as error:
+    except ValueError as error:
+        raise _refused(file, str(error)) from error
+    except (KeyError, TypeError) as error:
         raise _refused(file, f"{type(error).__name__}: {error}") from error
     return Replay(replayed, next(differences, None) if check else None, taken)
 
@@ -69,10 +72,12 @@ def replay_file(file: Path, *, check: bool = True, path: PlayPath = PlayPath.AUT
 def _replay(trace: Trace, path: PlayPath) -> tuple[Trace, Iterator[Difference], PlayPath]:
     match trace.get("format"):
         case "prefixbench-replay/1":
+            check_steps_file(trace)
             expected, taken = replay_steps(trace, path)
-            wanted = trace.get("expected", {})
+            wanted = trace.get("expected") or {}
             return trace | {"expected": expected}, _differences(wanted, expected), taken
         case "prefixbench-radix/1":
+            check_radix_file(trace)
             operations = replay_radix(trace)
             differences = _in_operations(trace["ops"], operations)
             return trace | {"ops": operations}, differences, PlayPath.PURE
@@ -104,21 +109,20 @@ def _refused(path: Path, reason: str) -> ConfigError:
 
 def _in_operations(expected: list[Trace], got: list[Trace]) -> Iterator[Difference]:
     for step, (wanted, found) in enumerate(zip(expected, got, strict=True)):
-        for name, want, have in _unequal(wanted.get("expect", {}), found["expect"]):
+        for name, want, have in _unequal(wanted.get("expect") or {}, found["expect"]):
             yield Difference(step=step, field=name, expected=want, got=have)
 
 
 def _differences(expected: Trace, got: Trace) -> Iterator[Difference]:
     """Steps in order, then requests, then counters."""
-    steps: Iterator[tuple[Trace, Trace]] = zip_longest(
-        _each_step(expected), _each_step(got), fillvalue={}
-    )
-    for step, (wanted, found) in enumerate(steps):
-        yield from _in_step(step, wanted, found)
-    for request, wanted, found in _unequal(expected.get("requests", {}), got.get("requests", {})):
+    for step, (wanted, found) in enumerate(zip_longest(_each_step(expected), _each_step(got))):
+        yield from _in_step(step, wanted or {}, found or {})
+        if wanted is None or found is None:  # an entry that says nothing is a step too
+            yield Difference(step=step, field="step", expected=wanted, got=found)
+    for request, wanted, found in _in_both("requests", expected, got):
         for name, want, have in _unequal(wanted or {}, found or {}):
             yield Difference(request=request, field=name, expected=want, got=have)
-    for name, wanted, found in _unequal(expected.get("columns", {}), got.get("columns", {})):
+    for name, wanted, found in _in_both("columns", expected, got):
         yield from _in_column(name, wanted or [], found or [])
     for name, want, have in _unequal(expected, got):
         if name not in ("steps", "requests", "columns"):
@@ -126,15 +130,15 @@ def _differences(expected: Trace, got: Trace) -> Iterator[Difference]:
 
 
 def _each_step(expected: Trace) -> Iterator[Trace]:
-    for entry in expected.get("steps", ()):
+    for entry in expected.get("steps") or ():
         step = {name: value for name, value in entry.items() if name != "times"}
-        yield from repeat(step, entry.get("times", 1))
+        yield from repeat(step, entry.get("times") or 1)
 
 
 def _in_step(step: int, expected: Trace, got: Trace) -> Iterator[Difference]:
     """The order of `scheduled` counts, so it is compared place by place."""
     places = zip_longest(
-        expected.get("scheduled", {}).items(),
+        (expected.get("scheduled") or {}).items(),
         got.get("scheduled", {}).items(),
         fillvalue=(None, None),
     )
@@ -151,6 +155,10 @@ def _in_column(name: str, expected: list[Any], got: list[Any]) -> Iterator[Diffe
     for number, (want, have) in enumerate(zip_longest(expected, got)):
         if want != have:
             yield Difference(request=f"number {number}", field=name, expected=want, got=have)
+
+
+def _in_both(key: str, expected: Trace, got: Trace) -> Iterator[tuple[str, Any, Any]]:
+    return _unequal(expected.get(key) or {}, got.get(key) or {})
 
 
 def _unequal(expected: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -55,7 +55,7 @@ def replay_steps(trace: Mapping[str, Any], path: PlayPath = PlayPath.AUTO) -> St
     rows: Sequence[Row] = trace["requests"]
     script = Script(list(_requests_of(rows)), [row["arrive_step"] for row in rows])
     play, taken = play_script(_engine_of(trace), script, path)
-    compact = "columns" in trace.get("expected", {})
+    compact = "columns" in (trace.get("expected") or {})
     log: _StepLog = _DigestLog([row["id"] for row in rows]) if compact else _FullLog()
     seen = {row["id"]: _Seen() for row in rows}
     step = 0
@@ -98,8 +98,8 @@ def _requests_of(rows: Sequence[Row]) -> Iterator[EngineRequest]:
             request_id=row["id"],
             prompt=TokenRuns(segments),
             output=_output_run(number, row["max_tokens"]),
-            extra_key=(row["salt"],) if "salt" in row else (),
-            priority=row.get("priority", 0),
+            extra_key=() if row.get("salt") is None else (row["salt"],),
+            priority=row.get("priority") or 0,
         )
 
 
