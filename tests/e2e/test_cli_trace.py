@@ -92,7 +92,7 @@ def test_the_curve_stands_beside_the_optimum(small: Path) -> None:
         0.25: 1,
         0.5: 2,
         0.75: 4,
-        0.9: 4,
+        0.9: 6,
         0.99: 6,
         1.0: 6,
     }
@@ -135,6 +135,47 @@ def test_engines_of_a_profile_find_what_their_rules_let_them(small: Path) -> Non
     tiny = run(*arguments, "--profile", "vllm-0.33", "--capacity-blocks", 2)
     assert tiny.exit_code == 2
     assert "do not fit into 2 blocks" in tiny.output
+
+
+def test_a_request_of_no_conversation_is_routed_alone(small: Path) -> None:
+    for routing, served in (("sticky", [10 + 10 + 11, 11 + 5]), ("round_robin", [31, 16])):
+        engine = simulated(small, "--profile", "ideal", "--routing", routing, "--dp-size", 2)[
+            "engine"
+        ]
+        assert [row["queries"] for row in engine["ranks"]] == served
+
+
+def test_requests_without_a_token_are_left_out_of_an_engine(tmp_path: Path) -> None:
+    rows = [{"input_length": 0, "hash_ids": []}, {"input_length": 9, "hash_ids": [1, 2, 3]}]
+    path = tmp_path / "empty.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*rows, *rows)))
+    engine = simulated(path, "--profile", "vllm-0.33")["engine"]
+    assert (engine["hits"], engine["queries"]) == (8, 18)
+    assert engine["notes"] == [
+        "2 requests without a prompt token left out by the engine: servers refuse them"
+    ]
+    path.write_text(json.dumps(rows[0]))
+    assert simulated(path, "--profile", "vllm-0.33")["engine"] is None
+
+
+@pytest.mark.parametrize(
+    ("times", "in_time"), [([0, 0, 0], True), ([0, 0, 1], True), ([2, 1, 0], False)]
+)
+def test_requests_come_as_the_trace_says(times: list[int], in_time: bool, tmp_path: Path) -> None:
+    """Three at once share the steps; one after the other, each waits for the one before."""
+    cost = tmp_path / "cost.json"
+    cost.write_text(json.dumps({"format": "prefixbench-cost/1", "step_ns": 1_000_000}))
+    trace = tmp_path / "burst.jsonl"
+    rows = [
+        {"timestamp": time, "input_length": 4, "output_length": 10, "hash_ids": [number]}
+        for number, time in enumerate(times)
+    ]
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    engine = simulated(trace, "--profile", "vllm-0.33", "--cost", cost)["engine"]
+    assert engine["times"]["duration_s"] == pytest.approx(
+        0.010 + (times[-1] / 1000) if in_time else 0.030
+    )
+    assert [("no times in order" in note) for note in engine["notes"]] == [True] * (not in_time)
 
 
 def test_a_trace_without_blocks_has_lengths_alone(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from hypothesis import given
@@ -16,7 +17,7 @@ from prefixbench.simulator.routing import RoundRobin
 from prefixbench.simulator.trace import TraceRequest, runs_of_ids
 from prefixbench.simulator.trace_cache import CacheRules, IndexedTrace, Policy, TraceCache
 from prefixbench.simulator.trace_play import play_trace, play_trace_alone
-from prefixbench.simulator.trace_statistics import Popularity
+from prefixbench.simulator.trace_statistics import Popularity, capacities_for_shares
 
 #: Few ids, so that paths share heads and the same ids stand behind different parents.
 IDS = st.lists(st.integers(0, 3), max_size=9)
@@ -111,6 +112,15 @@ def test_one_pass_gives_every_capacity(trace: list[list[int]], policy: Policy) -
     assert totals == sorted(totals)
 
 
+@given(TRACES)
+def test_the_least_capacity_for_a_share_keeps_it(trace: list[list[int]]) -> None:
+    most = sum(oracle.lru(trace, EVERYTHING))
+    for row in capacities_for_shares(TraceCache(trace_of(trace)).lru_curve()):
+        kept = sum(oracle.lru(trace, row["blocks"]))
+        one_less = sum(oracle.lru(trace, row["blocks"] - 1))
+        assert 100 * one_less < round(100 * row["share"]) * most <= 100 * kept
+
+
 @given(
     TRACES.flatmap(
         lambda trace: st.tuples(
@@ -144,6 +154,20 @@ def test_an_ideal_engine_is_the_analytic_cache(trace: list[list[int]], capacity:
     alone = play_trace_alone(requests, Engine("ideal", capacity, block_size=block))
     assert alone.tally == cluster.tally_at(0)
     assert alone.stats == cluster.engines[0].stats()
+
+
+@given(st.integers(0, 1 << 62), st.integers(0, 2))
+def test_what_no_block_covers_is_never_found_by_another(block_id: int, earlier: int) -> None:
+    """Ids may be hashes of 64 bits: none of them stands for another request's own tokens."""
+    block = 16
+    bare = [TraceRequest(input_len=2 * block)] * (earlier + 1)
+    named = TraceRequest(input_len=3 * block, blocks=(range(block_id, block_id + 2),))
+    for special in (
+        named,
+        replace(named, blocks=(range((1 << 60) // block, 1 + (1 << 60) // block),)),
+    ):
+        cluster = Cluster([Engine("vllm-0.33", block_size=block)], RoundRobin())
+        assert play_trace([*bare, special], block, cluster) == [0] * (earlier + 2)
 
 
 @given(TRACES)

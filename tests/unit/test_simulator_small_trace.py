@@ -106,6 +106,15 @@ def test_a_window_measures_the_end() -> None:
         hit_ratio(HitDefinition.BLOCKS, REQUESTS, WITHOUT_LIMIT, BLOCK, window=0)
 
 
+@pytest.mark.parametrize("count", [10, 20, 100, 1000])
+@pytest.mark.parametrize("tenths", range(1, 11))
+def test_a_window_of_tenths_measures_tenths(count: int, tenths: int) -> None:
+    requests = [TraceRequest(input_len=BLOCK, blocks=(range(1),))] * count
+    found = hit_ratio(HitDefinition.BLOCKS, requests, [1] * count, BLOCK, window=tenths / 10)
+    assert found.tally is not None
+    assert found.tally.queries == count * tenths // 10
+
+
 def test_nothing_queried_is_no_ratio() -> None:
     for definition in HitDefinition:
         assert hit_ratio(definition, [], [], BLOCK).ratio is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from prefixbench.simulator.cost import CostModel
     from prefixbench.simulator.engine import Engine
     from prefixbench.simulator.stats import EngineStats
+    from prefixbench.simulator.trace import TraceRequest
 
 
 def cache_rules(*, policy: str | None, concurrency: int | None, ttl: float | None) -> CacheRules:
@@ -87,15 +88,21 @@ def engine_row(
 ) -> dict[str, Any] | None:
     """What engines of a profile find, answers stored too, and with a cost how long it takes.
 
-    None where a trace without blocks would be played for its hits alone.
+    None where a trace without blocks would be played for its hits alone. Requests without a token
+    are left out, and a note says so.
     """
+    from dataclasses import replace
+
     from prefixbench.core.tally import as_rate, total
     from prefixbench.simulator.cost import CostModel
     from prefixbench.simulator.engine import Engine
     from prefixbench.simulator.routing import ROUTERS
 
-    if trace.block_size is None and cost is None:
+    prompts = [request for request in trace.requests if request.input_len]
+    if not prompts or (trace.block_size is None and cost is None):
         return None
+    empty = len(trace.requests) - len(prompts)
+    trace = replace(trace, requests=prompts)
     engines = [
         Engine(
             profile,
@@ -105,7 +112,8 @@ def engine_row(
         )
         for _ in range(dp_size)
     ]
-    played = _play(trace, engines, concurrency, routing, timed=cost is not None, path=path)
+    timed = cost is not None
+    played = _play(trace, engines, concurrency, routing, timed=timed, path=path)
     found = total(played.by_rank)
     return {
         "profile": profile,
@@ -121,7 +129,27 @@ def engine_row(
             for rank, row in enumerate(played.by_rank)
         ],
         "times": played.times,
+        "notes": list(_notes_on_play(prompts, empty, in_time=timed and concurrency is None)),
     }
+
+
+def _notes_on_play(
+    requests: Sequence[TraceRequest], left_out: int, *, in_time: bool
+) -> Iterator[str]:
+    """What was not played as the trace has it; `in_time`: its moments were asked for."""
+    from prefixbench.core.wording import plural
+    from prefixbench.simulator.trace_statistics import common_times
+
+    if left_out:
+        yield (
+            f"{plural(left_out, 'request')} without a prompt token left out by the engine:"
+            " servers refuse them"
+        )
+    if in_time and common_times(requests) is None:
+        yield (
+            "the trace has no times in order, so the engine got one request after the other"
+            " (--concurrency N: N at a time)"
+        )
 
 
 class _Played(NamedTuple):
@@ -167,14 +195,14 @@ def _play_together(
     from prefixbench.cli.played_times import times_document
     from prefixbench.simulator.stopwatch import Stopwatch
     from prefixbench.simulator.trace_play import play_trace, play_trace_in_time
-    from prefixbench.simulator.trace_statistics import arrivals
+    from prefixbench.simulator.trace_statistics import common_times
 
     block_size = cluster.engines[0].options.block_size
     if not timed:
         play_trace(trace.requests, block_size, cluster, concurrency=concurrency or 1)
         return None
     cluster.watch = watch = Stopwatch()
-    if concurrency is None and arrivals(trace.requests) is not None:
+    if concurrency is None and common_times(trace.requests) is not None:
         play_trace_in_time(trace.requests, block_size, cluster)
     else:
         play_trace(trace.requests, block_size, cluster, concurrency=concurrency or 1)

@@ -38,7 +38,8 @@ def print_trace(document: Mapping[str, Any], console: Console) -> None:
     _print_lengths(document, console)
     if document["hit_ratios"]:
         console.print(f"comparable with {escape(document['comparable_with'])}")
-    for note in document["notes"]:
+    engine_notes = document["engine"]["notes"] if document["engine"] is not None else ()
+    for note in (*document["notes"], *engine_notes):
         console.print(f"note {escape(note)}")
 
 
@@ -49,7 +50,7 @@ def _size(document: Mapping[str, Any]) -> str:
     blocks = document["blocks"]
     return (
         f"{requests}, {plural(blocks['accesses'], 'block access', 'block accesses')},"
-        f" {count(blocks['unique'])} different blocks of {document['block_size']} tokens"
+        f" {plural(blocks['unique'], 'different block')} of {document['block_size']} tokens"
     )
 
 

@@ -261,7 +261,11 @@ class Engine:
     def _refuse_what_never_fits(self, request: EngineRequest) -> None:
         """A request that could never run would wait forever, and all others behind it."""
         if not request.prompt or not request.output:
-            raise _length_error(request, "a request has at least one prompt and one output token")
+            raise _length_error(
+                request,
+                "a request has at least one prompt and one output token",
+                hint="leave it out: servers refuse it",
+            )
         options = self.options
         # A tree engine admits only what leaves a page free beside whole pages for the prompt.
         longest = len(request.prompt) + len(request.output) + self.profile.draft_tokens
@@ -322,9 +326,14 @@ def _refuse_groups(profile: EngineProfile, options: SchedulerOptions) -> None:
         )
 
 
-def _length_error(request: EngineRequest, message: str) -> LengthError:
+def _length_error(
+    request: EngineRequest,
+    message: str,
+    *,
+    hint: str = "a larger capacity or token budget, or a shorter request",
+) -> LengthError:
     return LengthError(
         message,
         context=ErrorContext(stage=Stage.SIMULATE, request_id=request.request_id),
-        hint="a larger capacity or token budget, or a shorter request",
+        hint=hint,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from itertools import islice
 from math import fsum
 
@@ -77,7 +78,7 @@ def hit_ratio(
     """
     if not 0 < window <= 1:
         raise ValueError(f"a window is a share of the requests in (0, 1], not {window}")
-    start = int(len(requests) * (1 - window))
+    start = int(len(requests) * (1 - Fraction(str(window))))  # 0.9 is nine tenths, not a bit more
     count, unit = _COUNTS[definition]
     pairs = zip(islice(requests, start, None), islice(hit_blocks, start, None), strict=True)
     counts = [count(request, hits, block_size) for request, hits in pairs]

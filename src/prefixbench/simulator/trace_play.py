@@ -1,13 +1,14 @@
 """A trace played against simulated engines, scheduler steps and answers included.
 
 A block's id stands for its tokens: blocks are equal where their ids and everything before them are.
-What the blocks do not cover, and every answer, is the request's own. Either a closed loop keeps so
+What the blocks do not cover, and every answer, is the request's own, and so is the name of what a
+request of no conversation belongs together with. Either a closed loop keeps so
 many requests on their way, or, where steps take time, each is sent when the trace says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from prefixbench.core.tally import HitTally
@@ -22,12 +23,12 @@ from prefixbench.simulator.stats import EngineStats
 from prefixbench.simulator.tokens import TokenRuns
 from prefixbench.simulator.trace import TraceRequest
 
-#: Tokens of no block: every request has numbers of its own, more than any request is long.
-_OWN_TOKENS, _SPAN = 1 << 60, 1 << 32
+#: Every request has so many tokens of no block, more than any request is long.
+_SPAN = 1 << 32
 
 
 def play_trace(
-    requests: Iterable[TraceRequest], block_size: int, cluster: Cluster, *, concurrency: int = 1
+    requests: Sequence[TraceRequest], block_size: int, cluster: Cluster, *, concurrency: int = 1
 ) -> list[int]:
     """Hit tokens of every request; the engines' own statistics say the rest.
 
@@ -47,7 +48,7 @@ class TraceAlone(NamedTuple):
 
 
 def play_trace_alone(
-    requests: Iterable[TraceRequest],
+    requests: Sequence[TraceRequest],
     engine: Engine,
     *,
     concurrency: int = 1,
@@ -72,22 +73,25 @@ def play_trace_in_time(requests: Sequence[TraceRequest], block_size: int, cluste
     cluster.play_in_time(zip(moments_ns, _arrivals(requests, block_size), strict=True))
 
 
-def _arrivals(requests: Iterable[TraceRequest], block_size: int) -> Iterator[Arrival]:
+def _arrivals(requests: Sequence[TraceRequest], block_size: int) -> Iterator[Arrival]:
+    stops = (run.stop for request in requests for run in request.blocks)
+    first_own = block_size * max(stops, default=0)  # ids may be hashes: no number is out of reach
     for number, request in enumerate(requests):
-        own = _OWN_TOKENS + number * _SPAN
+        own = first_own + number * _SPAN
         covered = TokenRuns(
             range(run.start * block_size, run.stop * block_size) for run in request.blocks
         )
         prompt = _first_tokens(covered.runs, request.input_len)
         missing = max(request.input_len - len(covered), 0)
         answer = own + missing
+        name, conversation = f"r{number}", request.conversation
         yield Arrival(
             EngineRequest(
-                f"r{number}",
+                name,
                 TokenRuns([*prompt, range(own, answer)]),
                 range(answer, answer + max(request.output_len or 1, 1)),
             ),
-            affinity="" if request.conversation is None else str(request.conversation),
+            affinity=name if conversation is None else str(conversation),
         )
 
 

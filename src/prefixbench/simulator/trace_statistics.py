@@ -15,7 +15,7 @@ from prefixbench.simulator.trace import TraceRequest
 
 _QUANTILES = (50, 90, 95, 99)
 _TOP_SHARES = (0.001, 0.01, 0.1)
-_REUSE_SHARES = (0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+_REUSE_PERCENTS = (25, 50, 75, 90, 99, 100)
 
 
 def distribution(values: Iterable[float]) -> dict[str, float | None]:
@@ -31,10 +31,16 @@ def distribution(values: Iterable[float]) -> dict[str, float | None]:
     }
 
 
-def arrivals(requests: Sequence[TraceRequest]) -> dict[str, float] | None:
-    """How long the trace lasts and how dense it is; None where it has no common clock."""
+def common_times(requests: Sequence[TraceRequest]) -> list[float] | None:
+    """When each request came, in ms; None where one does not tell, or came before the one above."""
     times = [request.arrival_ms for request in requests if request.arrival_ms is not None]
-    if len(times) < len(requests) or times != sorted(times):
+    return times if len(times) == len(requests) and times == sorted(times) else None
+
+
+def arrivals(requests: Sequence[TraceRequest]) -> dict[str, float] | None:
+    """How long the trace lasts and how dense it is; None where that is not known."""
+    times = common_times(requests)
+    if not times:
         return None
     duration_s = (times[-1] - times[0]) / 1000
     if not duration_s:
@@ -103,7 +109,7 @@ class Popularity:
 
 
 def capacities_for_shares(curve: CapacityCurve) -> list[dict[str, Any]]:
-    """The least capacity that keeps a share of what is found without limit.
+    """The least capacity that keeps at least a share of what is found without limit.
 
     These are the quantiles of the reuse distance: the number of different blocks used between two
     uses of one block, itself included.
@@ -112,11 +118,13 @@ def capacities_for_shares(curve: CapacityCurve) -> list[dict[str, Any]]:
     everything = range(curve.corners[-1] + 1)
     return [
         {
-            "share": share,
+            "share": percent / 100,
             "blocks": bisect_left(
-                everything, round(most * share), key=lambda capacity: curve.tally(capacity).hits
+                everything,
+                -(-most * percent // 100),
+                key=lambda capacity: curve.tally(capacity).hits,
             ),
         }
-        for share in _REUSE_SHARES
+        for percent in _REUSE_PERCENTS
         if most
     ]
