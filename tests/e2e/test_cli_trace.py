@@ -137,6 +137,28 @@ def test_engines_of_a_profile_find_what_their_rules_let_them(small: Path) -> Non
     assert "do not fit into 2 blocks" in tiny.output
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_tiers_below_give_what_a_small_cache_lost(ranks: int, tmp_path: Path) -> None:
+    """Four prompts of two blocks and a token, in turn, three times; a cache has room for one."""
+    path = tmp_path / "cycle.jsonl"
+    rows = [{"input_length": 9, "hash_ids": [10 * k, 10 * k + 1, 10 * k + 2]} for k in range(4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows * 3))
+    small = ("--capacity-blocks", 3)
+    if ranks > 1:
+        small += ("--routing", "round_robin", "--dp-size", ranks)
+    alone = simulated(path, *small, "--profile", "vllm-0.33")["engine"]
+    assert (alone["hits"], alone["tiers"], alone["combined_hit_ratio"]) == (0, [], 0)
+    engine = simulated(path, *small, "--profile", "vllm-0.33+host100")["engine"]
+    assert engine["hits"] == 0
+    assert engine["tiers"] == [
+        {"name": "host", "queries": 12 * 9, "hits": 8 * 8, "hit_ratio": 64 / 108}
+    ]
+    assert engine["combined_hit_ratio"] == 64 / 108
+    options = ("--trace", path, "--format", "mooncake", "--block-size", 4)
+    page = run("simulate", *options, *small, "--profile", "vllm-0.33+host100").stdout
+    assert "59.26 % found in all tiers together" in page
+
+
 def test_a_request_of_no_conversation_is_routed_alone(small: Path) -> None:
     for routing, served in (("sticky", [10 + 10 + 11, 11 + 5]), ("round_robin", [31, 16])):
         engine = simulated(small, "--profile", "ideal", "--routing", routing, "--dp-size", 2)[

@@ -247,6 +247,7 @@ def test_an_uncut_prompt_of_a_tree_takes_of_the_budget_what_it_computes() -> Non
         ),
         ("vllm-0.33", [EXTERNAL, HOST], "units of 32 tokens, not of 16"),
         ("vllm-0.33", [TierStore(HOST)], "cannot be shared"),
+        ("vllm-0.33+host16+spill16", None, "host is named twice"),
         (
             "sglang-0.5",
             [TierRules(name="host", unit_len=1, write=TierWrite.ON_EVICTION)],

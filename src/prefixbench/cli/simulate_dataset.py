@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prefixbench.cli.hit_rows import hit_rows, with_tiers
 from prefixbench.cli.played_times import cost_of, times_document
-from prefixbench.core.tally import HitTally, as_rate, total
+from prefixbench.core.tally import as_rate
 from prefixbench.dataset.reader import DatasetReader
 from prefixbench.dataset.rehearsal import Spread, hits_by_capacity, rehearse
 from prefixbench.simulator.cost import CostModel
@@ -73,30 +73,17 @@ def dataset_document(
         "designed_hit_ratio": dataset.validation["designed_hit_ratio"],
         "evicted_blocks": played.evicted_blocks,
         "preemptions": played.preemptions,
-        "groups": _rows("id", played.by_group),
-        "ranks": _rows("rank", dict(sorted(played.by_place.items()))),
+        "groups": hit_rows("id", played.by_group.items()),
+        "ranks": hit_rows("rank", sorted(played.by_place.items())),
         "domains": [
             {"rank": rank, "group": group, "queries": row.queries, "hits": row.hits}
             for (rank, group), row in sorted(played.by_domain.items())
         ],
-        "tiers": _rows("name", played.by_tier),
-        "combined_hit_ratio": as_rate(_with_tiers(played.tally, played.by_tier)),
+        "tiers": hit_rows("name", played.by_tier.items()),
+        "combined_hit_ratio": as_rate(with_tiers(played.tally, played.by_tier.values())),
         "times": None if watch is None else times_document(watch.moments.values()),
         "curve": _curve(dataset) if curve else None,
     }
-
-
-def _rows(name: str, tallies: Mapping[Any, HitTally]) -> list[dict[str, Any]]:
-    return [
-        {name: key, "queries": row.queries, "hits": row.hits, "hit_ratio": as_rate(row)}
-        for key, row in tallies.items()
-    ]
-
-
-def _with_tiers(device: HitTally, by_tier: Mapping[str, HitTally]) -> HitTally:
-    """Tokens found anywhere; a lower tier is asked again for what was asked for above."""
-    below = total(HitTally(row.hits, 0) for row in by_tier.values())
-    return device + below
 
 
 def _curve(dataset: DatasetReader) -> list[dict[str, Any]]:

@@ -93,6 +93,7 @@ def engine_row(
     """
     from dataclasses import replace
 
+    from prefixbench.cli.hit_rows import hit_rows, with_tiers
     from prefixbench.core.tally import as_rate, total
     from prefixbench.simulator.cost import CostModel
     from prefixbench.simulator.engine import Engine
@@ -114,7 +115,7 @@ def engine_row(
     ]
     timed = cost is not None
     played = _play(trace, engines, concurrency, routing, timed=timed, path=path)
-    found = total(played.by_rank)
+    found, tiers = total(played.by_rank), _by_tier(played.stats)
     return {
         "profile": profile,
         "engine_path": played.path.value,
@@ -124,13 +125,20 @@ def engine_row(
         "hit_ratio": as_rate(found) if trace.block_size else None,
         "evicted_blocks": sum(one.prefix_cache.num_evictions for one in played.stats),
         "preemptions": sum(one.scheduler.num_preemptions for one in played.stats),
-        "ranks": [
-            {"rank": rank, "queries": row.queries, "hits": row.hits, "hit_ratio": as_rate(row)}
-            for rank, row in enumerate(played.by_rank)
-        ],
+        "ranks": hit_rows("rank", enumerate(played.by_rank)),
+        "tiers": hit_rows("name", tiers.items()),
+        "combined_hit_ratio": as_rate(with_tiers(found, tiers.values())),
         "times": played.times,
         "notes": list(_notes_on_play(prompts, empty, in_time=timed and concurrency is None)),
     }
+
+
+def _by_tier(stats: Sequence[EngineStats]) -> dict[str, HitTally]:
+    """What the engines' tiers gave, tier by tier, out of what all above them missed."""
+    from prefixbench.core.tally import total
+
+    rows = zip(*(one.tiers for one in stats), strict=True)
+    return {same[0].name: total(tier.tokens for tier in same) for same in rows}
 
 
 def _notes_on_play(

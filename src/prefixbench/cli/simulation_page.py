@@ -43,15 +43,20 @@ def print_rehearsal(document: Mapping[str, Any], console: Console) -> None:
     console.print(_hit_table("group", document["groups"], "id"))
     if len(document["ranks"]) > 1:
         console.print(_hit_table("rank", document["ranks"], "rank"))
-    if document["tiers"]:
-        console.print(_hit_table("tier below", document["tiers"], "name"))
-        console.print(f"{percent(document['combined_hit_ratio'])} found in all tiers together")
+    print_tiers(document, console)
     if document["times"] is not None:
         console.print()
         console.print(times_table(document["times"]))
         console.print(times_line(document["times"]))
     if document["curve"] is not None:
         _print_curve(document["curve"], console)
+
+
+def print_tiers(document: Mapping[str, Any], console: Console) -> None:
+    """Print what the tiers below a cache gave, if there are any."""
+    if document["tiers"]:
+        console.print(_hit_table("tier below", document["tiers"], "name"))
+        console.print(f"{percent(document['combined_hit_ratio'])} found in all tiers together")
 
 
 def _hit_table(title: str, rows: Sequence[Mapping[str, Any]], name: str) -> Table:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from prefixbench.cli.played_times import times_line, times_table
+from prefixbench.cli.simulation_page import print_tiers
 from prefixbench.cli.tables import bar, plain_table
 from prefixbench.core.wording import plural
 from prefixbench.explain.wording import NONE, count, percent, quantity
@@ -21,6 +22,7 @@ def print_trace(document: Mapping[str, Any], console: Console) -> None:
         console.print(_setting(document))
         if document["engine"] is not None:
             console.print(_engine(document["engine"]))
+            print_tiers(document["engine"], console)
         console.print()
         _print_definitions(document, console)
         console.print()

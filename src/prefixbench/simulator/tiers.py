@@ -179,12 +179,14 @@ class TierStack:
 def open_tiers(tiers: Iterable[TierRules | TierStore], block_size: int) -> tuple[TierStore, ...]:
     """A store for each tier below a cache of such blocks; a given one is used as it is.
 
-    Raises ConfigError where units do not fit together.
+    Raises ConfigError where units do not fit together, or two tiers have one name.
     """
     unit_above = block_size
     stores: list[TierStore] = []
     for tier in tiers:
         store = tier if isinstance(tier, TierStore) else TierStore(_sized(tier, block_size))
+        if any(store.rules.name == above.rules.name for above in stores):
+            raise _refused(store.rules, "is named twice", "one tier of each kind, or other names")
         _refuse_what_does_not_fit(store.rules, unit_above, block_size, is_shared=store is tier)
         unit_above = store.rules.unit_len
         stores.append(store)
