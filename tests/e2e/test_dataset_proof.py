@@ -197,3 +197,12 @@ def test_a_manifest_that_states_no_hashes_proves_nothing(tmp_path: Path, files: 
         validate_dataset(folder)
     with pytest.raises(DatasetChangedError, match=r"data\.jsonl is not what the manifest"):
         run_dataset(RunOptions(dataset=folder, urls=("http://127.0.0.1:9",)))
+
+
+def test_salted_groups_with_a_head_of_whole_blocks_are_proved(tmp_path: Path) -> None:
+    """In blocks of one token the opening word is a block, which each salt computes anew."""
+    groups = "prefix.groups=[{id: a, cache_salt: own}, {id: b, model: adapter}, {id: c}]"
+    folder = generate(tmp_path / "out", "block_size=1", "prefix.group_count=null", groups)
+    validate_dataset(folder)
+    manifest = orjson.loads((folder / "manifest.json").read_bytes())
+    assert [group["head_cold_loss"] for group in manifest["groups"]] == [1, 1, 1]

@@ -145,14 +145,14 @@ def test_slow_walks_are_announced_and_tell_how_far_they_are(
     monkeypatch.setattr(compiled, "find_spec", lambda _name: None)
     heard = []
     with telling(lambda *word: heard.append(word)):
-        plan_workload(configuration(planning={"capacity_blocks": 9}, target={"hit_ratio": 0.1}), 4)
+        plan_workload(configuration(planning={"capacity_blocks": 16}, target={"hit_ratio": 0.1}), 4)
     assert set(heard) == {("simulating_caches", 0, 20), ("simulating_caches", 20, 20)}
     (line,) = caplog.messages
     assert "prefixbench[fast]" in line
     monkeypatch.setattr(compiled, "find_spec", lambda name: name)
     monkeypatch.setattr(compiled, "_compiled", lambda loop: loop)
     caplog.clear()
-    plan_workload(configuration(planning={"capacity_blocks": 9}, target={"hit_ratio": 0.1}), 4)
+    plan_workload(configuration(planning={"capacity_blocks": 16}, target={"hit_ratio": 0.1}), 4)
     assert not caplog.messages
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import product
 from math import prod
@@ -164,6 +164,14 @@ class PrefixGroupConfig(Section):
     assignment: tuple[Name, ...] = Field(
         default=(), description="The group of each request, in generation order."
     )
+
+    def namespaces(self, group_ids: Iterable[str]) -> list[int]:
+        """A number for the model and salt of each group: both are part of the cache key."""
+        keys = {group.id: (group.model, group.cache_salt) for group in self.groups}
+        numbers: dict[tuple[str | None, str | None], int] = {}
+        return [
+            numbers.setdefault(keys.get(name, (None, None)), len(numbers)) for name in group_ids
+        ]
 
     @property
     def group_ids(self) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ class RequestPlan:
     In a tree of prefixes `nodes_above` are the nodes that the request's group shares with others,
     from the root on, each with the token at which it ends. A later turn of a session names the
     turn before it; its planned prefix is what the server has stored of its own history.
+
+    `namespace` numbers model and salt; requests of different ones share nothing, nor the head.
     """
 
     request_id: str
@@ -49,6 +51,7 @@ class RequestPlan:
     planned_instance_id: int = 0
     nodes_above: tuple[tuple[str, int], ...] = ()
     history_request_id: str | None = None
+    namespace: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,17 +58,11 @@ def compose_without_collisions(plan: Plan, materials: Materials) -> ComposedPlan
 
 def _sending(plan: Plan) -> Sending:
     """One request after the other: texts know nothing of concurrency or of limits of a cache."""
-    options = {group.id: (group.model, group.cache_salt) for group in plan.config.prefix.groups}
-    numbers: dict[tuple[str | None, str | None], int] = {}
-    namespaces = [
-        numbers.setdefault(options.get(name, (None, None)), len(numbers))
-        for name in plan.workload.group_ids
-    ]
-    namespace = np.array(namespaces, np.int64)[plan.workload.group]
+    namespace = plan.namespaces[plan.workload.group]
     hits = plan.lag_model.depths(lag=1).hits.astype(np.int64, copy=False)
     return Sending(
         place=positions(plan.order),
-        cache=plan.routes.cache * len(numbers) + namespace,
+        cache=plan.routes.cache * (int(namespace.max()) + 1) + namespace,
         planned_hits=hits * plan.geometry.granularity,
         warmed=plan.domains.warmed,
     )

@@ -163,6 +163,9 @@ def _caches(
 ) -> LruCaches:
     """Caches of `capacity_blocks` cache blocks each; the head is in steps of hits."""
     group = _numbered(plan.prefix_group_id for plan in plans)
+    namespaces = {plan.namespace for plan in plans}
+    if 1 < len(namespaces) == len({plan.prefix_group_id for plan in plans}):
+        head_blocks = 0  # A head of one's own is a part of one's prefix.
     # Nothing of an answer's last token is stored.
     tokens = [plan.input_len + max(plan.output_len, 1) - 1 for plan in plans]
     return LruCaches(

@@ -67,6 +67,7 @@ class DatasetReader:
             planned_instance_id=metadata["planned_instance_id"],
             nodes_above=self._nodes_above.get(group, ()),
             history_request_id=metadata.get("history_request_id"),
+            namespace=self._namespaces.get(group, 0),
         )
 
     @cached_property
@@ -74,6 +75,12 @@ class DatasetReader:
         manifest = self.manifest
         levels = manifest.config.get("prefix", {}).get("tree", ())
         return nodes_above(PrefixGroupConfig(tree=levels), manifest.head_len)
+
+    @cached_property
+    def _namespaces(self) -> Mapping[str, int]:
+        prefix = PrefixGroupConfig(groups=self.manifest.config.get("prefix", {}).get("groups", ()))
+        names = [group.id for group in prefix.groups]
+        return dict(zip(names, prefix.namespaces(names), strict=True))
 
     @property
     def file_names(self) -> tuple[str, ...]:

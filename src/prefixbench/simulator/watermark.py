@@ -112,7 +112,7 @@ class Watermarks:
         head_len: int = 0,
         warm: Mapping[str, int] | None = None,
     ) -> None:
-        self._cache_of = CACHE_OF[CacheScope(cache_scope)]
+        self._place_of = CACHE_OF[CacheScope(cache_scope)]
         self._step = hit_granularity
         self._head = align_down(head_len, hit_granularity)
         self._warm = {
@@ -120,6 +120,10 @@ class Watermarks:
         }
         self._depths: dict[tuple[Cache, str], int] = {}
         self._opened: set[Cache] = set()
+
+    def _cache_of(self, request: RequestPlan) -> Cache:
+        """The cache as this request sees it: nothing of another model or salt."""
+        return (*self._place_of(request), request.namespace)
 
     def store(self, request: RequestPlan) -> None:
         """The request's planned prefix is cached from now on."""

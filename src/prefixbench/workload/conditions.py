@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from prefixbench.core.percentiles import percentile_of_sorted
+from prefixbench.workload.given import Heads
 from prefixbench.workload.order import reuse_distances
 from prefixbench.workload.planner import Plan
 
@@ -93,6 +94,7 @@ def capacity_keys(plan: Plan) -> dict[str, Any]:
         "capacity_curve": None,
     }
     flat = plan.tree is None and plan.workload.session_count is None
+    flat = flat and plan.heads is not Heads.MIXED
     if not flat or (capacity is None and plan.workload.request_count > CURVE_REQUESTS):
         return keys
     found = plan.hits_by_capacity

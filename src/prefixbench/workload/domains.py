@@ -6,9 +6,10 @@ always sum to p + C. Summed over a domain the depths telescope, so with sequenti
     H = sum p  -  sum over domains of max(0, max p - max(w, c))  -  c x (caches that start cold)
 
 in blocks, whatever the order: p planned prefixes, w the depth a warm-up left, c the blocks of the
-head that all domains of a cache share. Worked example at block size 4, one cold group, no head:
-prefixes of 2, 4, 5, 6 blocks hit 0, 2, 4, 5 in ascending and 0, 5, 4, 2 in descending order, 11
-blocks each time, which is 17 - 6.
+head that all domains of a cache share. Groups of another model or salt find nothing of each other,
+the head included: for them one cache counts as several. Worked example at block size 4, one cold
+group, no head: prefixes of 2, 4, 5, 6 blocks hit 0, 2, 4, 5 in ascending and 0, 5, 4, 2 in
+descending order, 11 blocks each time, which is 17 - 6.
 """
 
 from __future__ import annotations
@@ -97,16 +98,17 @@ def _found(node: IntArray, values: IntArray, deepest: IntArray) -> IntArray:
 class Domains:
     """Rows sorted by (group, cache), so that a domain is a run of rows and a group a run of runs.
 
-    `by_domain` sorts rows of generation order; `starts` are the first places of the runs; `group`
-    and `cache` have an entry a domain. `warmed` says that every domain was warmed to its longest
-    planned prefix. Rows of later turns belong to no domain: they find their own history.
+    `by_domain` sorts rows of generation order; `starts` are the first places of the runs; `group`,
+    `cache` and `sharing` have an entry a domain. Domains of one number in `sharing` share a cache
+    and its head: they have one model and salt. `warmed` says that every domain was warmed to its
+    longest planned prefix. Rows of later turns belong to no domain: they find their own history.
     """
 
     by_domain: IntArray
     starts: IntArray
     group: IntArray
     cache: IntArray
-    cold_caches: int
+    sharing: IntArray
     head_blocks: int
     warmed: bool
     levels: tuple[Level, ...] = ()
@@ -165,19 +167,24 @@ class Domains:
         """Blocks each domain computes the first time, beyond the head."""
         return self.runs.losses(prefix_blocks[self.by_domain])
 
+    @cached_property
+    def cold_heads(self) -> int:
+        """How often cold caches compute the head: once for every model and salt they serve."""
+        return 0 if self.warmed else len(np.unique(self.sharing))
+
     @property
     def head_loss(self) -> int:
-        """Blocks of the head that cold caches compute once each."""
-        return self.head_blocks * self.cold_caches
+        """Blocks of heads that cold caches compute."""
+        return self.head_blocks * self.cold_heads
 
     def hits(self, prefix_blocks: IntArray) -> int:
         """Blocks found cached in the whole run."""
         return self.runs.hits(prefix_blocks[self.by_domain])
 
     def hits_by_group(self, prefix_blocks: IntArray, openers: IntArray, groups: int) -> IntArray:
-        """Blocks each group finds cached; a group that opens a cold cache pays for its head.
+        """Blocks each group finds cached; a group that computes a cold cache's head pays for it.
 
-        `openers` holds the group of the first request of each cold cache.
+        `openers` are the groups that do.
         """
         prefixes = prefix_blocks[self.by_domain]
         planned = np.add.reduceat(prefixes, self.starts, dtype=np.int64)
@@ -186,11 +193,11 @@ class Domains:
         return hits - self.head_blocks * opened
 
     def openers(self, order: IntArray) -> IntArray:
-        """The group that each cold cache serves first, in the given order."""
+        """The groups that compute the heads of cold caches in the given order: whoever is first."""
         if self.warmed:
             return np.zeros(0, np.int64)
         sent = self.index[order[order < len(self.by_domain)]]
-        _, first = np.unique(self.cache[sent], return_index=True)
+        _, first = np.unique(self.sharing[sent], return_index=True)
         return self.group[sent[first]]
 
 
@@ -198,13 +205,15 @@ def build_domains(
     workload: Workload,
     cache: IntArray,
     *,
+    namespaces: IntArray,
     head_blocks: int,
     warmed: bool,
     levels_of: Callable[[IntArray, IntArray], tuple[Level, ...]] | None = None,
 ) -> Domains:
     """Collect the (group, cache) pairs that requests really use; `cache` has a number a row.
 
-    `levels_of` gives the levels of a tree for the group and the cache of each domain.
+    `namespaces` has a number for the model and salt of each group; `levels_of` gives the levels
+    of a tree for the group and the cache of each domain.
     """
     groups, caches = len(workload.group_ids), int(cache.max(initial=0)) + 1
     if caches == 1:
@@ -220,7 +229,7 @@ def build_domains(
         starts=starts_of(sizes)[pairs],
         group=group,
         cache=cache_of,
-        cold_caches=0 if warmed else len(np.unique(cache_of)),
+        sharing=cache_of * (int(namespaces.max(initial=0)) + 1) + namespaces[group],
         head_blocks=head_blocks,
         warmed=warmed,
         levels=levels_of(group, cache_of) if levels_of else (),

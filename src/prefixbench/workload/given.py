@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from fractions import Fraction
 from functools import cached_property
 
@@ -22,6 +23,14 @@ from prefixbench.workload.targets import Targets
 from prefixbench.workload.tree import Level, Tree, tree_of
 
 _NO_ROWS = np.zeros(0, np.int64)
+
+
+class Heads(Enum):
+    """Which groups find the head of which others: all, none, or some (by model and salt)."""
+
+    COMMON = auto()
+    OWN = auto()
+    MIXED = auto()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +78,24 @@ class Given:
         return build_domains(
             first_turns,
             routes.cache[: first_turns.request_count],
+            namespaces=self.namespaces,
             head_blocks=self.geometry.head_blocks,
             warmed=warmed,
             levels_of=self._levels_of if self.tree else None,
         )
+
+    @cached_property
+    def namespaces(self) -> IntArray:
+        """A number for the model and salt of each group; others share nothing, nor the head."""
+        return np.array(self.config.prefix.namespaces(self.workload.group_ids), np.int64)
+
+    @cached_property
+    def heads(self) -> Heads:
+        """How far groups share the head, beyond the caches that keep it."""
+        namespaces = len(np.unique(self.namespaces))
+        if namespaces == 1 or not self.geometry.head_blocks:
+            return Heads.COMMON
+        return Heads.OWN if namespaces == len(self.namespaces) else Heads.MIXED
 
     def _levels_of(self, leaf: IntArray, cache: IntArray) -> tuple[Level, ...]:
         assert self.tree is not None

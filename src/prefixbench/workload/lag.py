@@ -155,11 +155,11 @@ class Sending:
 
     @cached_property
     def _opened(self) -> IntArray:
-        """For each row the first place of its cache."""
-        cache = self._domains.cache
-        first = np.full(int(cache.max()) + 1, self._count, np.int64)
-        np.minimum.at(first, cache, self._place[self._domains.starts])
-        return first[cache][self._domain]
+        """For each row the first place of those that share the head with it."""
+        sharing = self._domains.sharing
+        first = np.full(int(sharing.max()) + 1, self._count, np.int64)
+        np.minimum.at(first, sharing, self._place[self._domains.starts])
+        return first[sharing][self._domain]
 
 
 class LagModel:

@@ -73,8 +73,8 @@ def forced_hits(setting: Setting) -> list[Loss]:
 def _finders_of_the_head(setting: Setting) -> str:
     if setting.counts_prefixes or setting.domains.warmed:
         return "all requests share"
-    caches = setting.domains.cold_caches
-    return "all requests but the first find" if caches == 1 else "the first of each cache lacks"
+    heads = setting.domains.cold_heads
+    return "all requests but the first find" if heads == 1 else "the first of each cache lacks"
 
 
 def _request_losses(setting: Setting) -> list[Loss]:
@@ -171,7 +171,8 @@ def _cold_head(setting: Setting) -> Loss:
     return Loss(
         reason="cold_head",
         tokens=setting.domains.head_loss * setting.geometry.granularity,
-        message="each cache computes the shared head once",
+        message="each cache computes the shared head once"
+        + (", for every model and salt" if setting.namespaces.any() else ""),
     )
 
 

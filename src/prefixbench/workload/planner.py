@@ -17,11 +17,13 @@ import numpy as np
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.planning import PlanProfile
+from prefixbench.core.errors import ConfigError, ErrorContext, Stage
 from prefixbench.core.log import event
 from prefixbench.core.wording import plural
 from prefixbench.workload.capacity import HitsByCapacity, is_slow_to_plan
 from prefixbench.workload.columns import IntArray
 from prefixbench.workload.exactness import OPEN_CIRCLE, coarse_steps
+from prefixbench.workload.given import Heads
 from prefixbench.workload.lag import REPORTED_LAGS, Depths, LagModel, depths_of
 from prefixbench.workload.prefixes import group_budgets, plan_prefixes
 from prefixbench.workload.profiles import Profiled, profiled
@@ -97,8 +99,8 @@ class Plan(Setting):
         lru = self.caches_of(capacity_blocks=0)
         return HitsByCapacity(
             curves=lru.curves(self.prefix_blocks[self.order]),
-            head_blocks=self.geometry.head_blocks,
-            head_finders=self.workload.request_count - self.domains.cold_caches,
+            head_blocks=lru.head_blocks,
+            head_finders=self.workload.request_count - self.domains.cold_heads,
         )
 
     @cached_property
@@ -134,6 +136,7 @@ def plan_workload(
 ) -> Plan:
     """Plan a configuration; an unreachable target gives the nearest plan, `reachable` False."""
     setting = set_up(config, block_size, frame)
+    _refuse_mixed_heads(setting)
     _warn_of_small_caches(setting)
     requests = setting.workload.request_count
     if setting.lru is not None and is_slow_to_plan(requests):
@@ -145,6 +148,21 @@ def plan_workload(
             hint="pip install 'prefixbench[fast]' finds the same plan several times as fast",
         )
     return plan_setting(setting)
+
+
+def _refuse_mixed_heads(setting: Setting) -> None:
+    """A limited cache is walked with one head for all groups, or with one for each."""
+    if setting.lru is not None and setting.heads is Heads.MIXED:
+        raise ConfigError(
+            "a limited cache cannot be planned for groups of which some share a model and salt,"
+            f" and so the {plural(setting.geometry.head_len, 'token')} of the head, and others not",
+            context=ErrorContext(
+                stage=Stage.PLAN,
+                dataset_id=setting.config.dataset_id,
+                field="planning.capacity_blocks",
+            ),
+            hint="give all groups one model and salt, or each its own; or no capacity_blocks",
+        )
 
 
 def _warn_of_small_caches(setting: Setting) -> None:

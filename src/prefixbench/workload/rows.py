@@ -17,7 +17,7 @@ _CHUNK = 4096
 
 def request_plans(plan: Plan, start: int = 0, stop: int | None = None) -> Iterator[RequestPlan]:
     """Planned requests at places [start, stop) of the sending order."""
-    names = plan.workload.group_ids
+    names, namespaces = plan.workload.group_ids, plan.namespaces.tolist()
     columns = (
         plan.workload.group,
         plan.workload.input_len,
@@ -41,6 +41,7 @@ def request_plans(plan: Plan, start: int = 0, stop: int | None = None) -> Iterat
             order_index=place,
             planned_dp_id=dp,
             planned_instance_id=instance,
+            namespace=namespaces[group],
         )
 
 

@@ -12,7 +12,7 @@ from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.workload.capacity import LruCaches
 from prefixbench.workload.columns import Geometry, IntArray, Workload, sums_by
 from prefixbench.workload.counting import Counting, InOrder, Unlimited
-from prefixbench.workload.given import Given
+from prefixbench.workload.given import Given, Heads
 from prefixbench.workload.lag import Visibility
 from prefixbench.workload.order import positions
 from prefixbench.workload.requests import draw_workload
@@ -111,7 +111,8 @@ class Setting(Given):
         return LruCaches(
             stored=self.stored,
             capacity_blocks=capacity_blocks,
-            head_blocks=self.geometry.head_blocks,
+            # A head of one's own is a part of one's prefix.
+            head_blocks=0 if self.heads is Heads.OWN else self.geometry.head_blocks,
             warmed=self.domains.warmed,
             lag=self.config.planning.concurrency,
             waited_for=self.waited_for,
