@@ -182,4 +182,4 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     too_long = tell(
         tmp_path, {"block_size": 4, "capacity_blocks": 1, "requests": asked(A="abcdefgh")}
     )
-    assert (too_long.exit_code, "do not fit into 1 blocks" in too_long.output) == (2, True)
+    assert (too_long.exit_code, "do not fit into 1 block" in too_long.output) == (2, True)
