@@ -211,3 +211,10 @@ def test_a_salt_that_is_null_is_none(tmp_path: Path) -> None:
     trace = trace_of("i-edge-identical-64-hits-48")
     trace["requests"][0] |= {"salt": None, "priority": None}
     assert difference_of(trace, tmp_path) == "None"
+
+
+def test_a_cut_file_is_refused_with_the_place_of_the_cut(tmp_path: Path) -> None:
+    path = tmp_path / "cut.json"
+    path.write_text(json.dumps(trace_of("i-edge-identical-64-hits-48"), indent=1)[:300])
+    with pytest.raises(ConfigError, match=r"cut\.json: no valid JSON in UTF-8 \(.*line \d+"):
+        replay_file(path)

@@ -23,9 +23,9 @@ def cost_document(model: CostModel, unknown: Mapping[str, str], **about: Any) ->
 def read_cost(path: Path) -> CostModel:
     """The prices of a file; null costs nothing. Raises ConfigError naming file and field."""
     try:
-        document = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise _refused(path, type(error).__name__) from error
+        document = json.loads(path.read_text("utf-8-sig"))
+    except ValueError as error:
+        raise _refused(path, f"no valid JSON in UTF-8 ({error})") from error
     if not isinstance(document, dict) or document.get("format") != COST_FORMAT:
         raise _refused(path, f"format is not {COST_FORMAT}")
     return CostModel(**{name: _price(path, document, name) for name in PRICES})

@@ -91,9 +91,9 @@ def _expects(trace: Trace) -> bool:
 
 def _read(path: Path) -> Trace:
     try:
-        trace = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _refused(path, type(error).__name__) from error
+        trace = json.loads(path.read_text("utf-8-sig"))
+    except ValueError as error:
+        raise _refused(path, f"no valid JSON in UTF-8 ({error})") from error
     if not isinstance(trace, dict):
         raise _refused(path, "not a JSON object")
     return trace
