@@ -206,3 +206,24 @@ def test_salted_groups_with_a_head_of_whole_blocks_are_proved(tmp_path: Path) ->
     validate_dataset(folder)
     manifest = orjson.loads((folder / "manifest.json").read_bytes())
     assert [group["head_cold_loss"] for group in manifest["groups"]] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "check"),
+    [
+        ("data.jsonl", "max_tokens", 5, "same requests in both files"),
+        ("request_metadata.jsonl", "output_len", 5, "same requests in both files"),
+        ("request_metadata.jsonl", "expected_hit_ratio", 0.25, "lengths add up"),
+        ("request_metadata.jsonl", "expected_hit_len", 16, "lengths add up"),
+    ],
+)
+def test_a_figure_of_one_row_is_proved_although_all_hashes_fit(
+    copied: Path, name: str, key: str, value: Any, check: str
+) -> None:
+    path = copied / name
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(orjson.dumps(orjson.loads(first) | {key: value}) + b"\n" + b"".join(others))
+    files = orjson.loads((copied / "manifest.json").read_bytes())["files"]
+    edit_manifest(copied, files=files | {name: {"sha256": file_sha256(path)}})
+    with pytest.raises(DatasetChangedError, match=check):
+        validate_dataset(copied)

@@ -69,3 +69,15 @@ def test_a_recipe_that_gives_another_prompt_is_told(tmp_path: Path) -> None:
     data.write_bytes(data.read_bytes().replace(b'"retry":0', b'"retry":1', 1))
     with pytest.raises(DatasetChangedError, match="another prompt"):
         list(open_dataset(tmp_path / "out").requests())
+
+
+@pytest.mark.parametrize("request_number", [1, -1, 20, 10**30])
+def test_two_recipes_of_one_request_are_a_clear_refusal(
+    tmp_path: Path, request_number: int
+) -> None:
+    generate(tmp_path / "out", "save_prompts=false", "request_count=20")
+    data = tmp_path / "out" / "data.jsonl"
+    written = data.read_bytes().replace(b'"request":0,', b'"request":%d,' % request_number)
+    data.write_bytes(written)
+    with pytest.raises(DatasetChangedError):
+        open_dataset(tmp_path / "out")

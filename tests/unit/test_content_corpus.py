@@ -54,6 +54,39 @@ def test_jsonl_rows_of_every_accepted_kind(tmp_path: Path) -> None:
     assert (corpus.name, corpus.rows) == ("own.jsonl", 4)
 
 
+def test_only_a_newline_ends_a_jsonl_row(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    texts = ("one\u2028two", "three\x85four\x0bfive\x0c\x1c\x1d\x1esix", "seven\u2029eight")
+    rows = [f'{{"text": "{text}"}}' for text in (texts[0], texts[2])]
+    rows.insert(1, json.dumps({"text": texts[1]}, ensure_ascii=False))
+    path.write_bytes("\r\n".join(rows).encode())
+    assert load_corpus(path, seed=0).texts == texts
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.txt"])
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path, name: str) -> None:
+    content = {"a.csv": "text\none two\n", "a.txt": "one two\n"}.get(name, '{"text": "one two"}\n')
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8-sig")
+    assert load_corpus(path, seed=0).texts == ("one two",)
+
+
+def test_json_is_a_list_of_rows_or_a_row_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    rows = [{"text": "one"}, "two", {"question": "three", "answer": "four"}]
+    path.write_text(json.dumps(rows, indent=1))
+    assert load_corpus(path, seed=0).texts == ("one", "two", "three\nfour")
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    assert load_corpus(path, seed=0).texts == ("one", "two", "three\nfour")
+
+
+def test_an_answer_may_be_a_number_or_missing(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    answers = [7, 0, 2.5, None, " "]
+    path.write_text("\n".join(json.dumps({"question": "Q?", "answer": a}) for a in answers))
+    assert load_corpus(path, seed=0).texts == ("Q?\n7", "Q?\n0", "Q?\n2.5", "Q?", "Q?")
+
+
 def test_csv_rows_are_read_by_their_header(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     long = "word " * 40_000
@@ -117,16 +150,21 @@ def test_text_files_are_paragraphs_or_lines(tmp_path: Path) -> None:
         ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', "line 2"),
         ("a.jsonl", b"nonsense\n", "line 1"),
         ("a.jsonl", b"[1]\n", "line 1"),
+        ("a.jsonl", b'{"question": "Q?", "answer": ["A"]}\n', "line 1"),
+        ("a.json", b'[{"text": "x"}, {"text": 3}]', "no JSON list"),
+        ("a.json", b'[{"text": "x"}', "no JSON list"),
         ("a.txt", b"", "holds no text"),
         ("a.txt", b"\xff\xfe", "not UTF-8"),
         ("a.zip", b"", "kind of file"),
+        ("none", None, "no such file"),
     ],
 )
 def test_unusable_files_are_clear_refusals(
-    tmp_path: Path, name: str, content: bytes, message: str
+    tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     path = tmp_path / name
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(CorpusError, match=message) as caught:
         load_corpus(path, seed=0)
     assert caught.value.exit_code == 4
@@ -146,6 +184,14 @@ def test_gsm8k_without_its_data_says_where_to_get_it(monkeypatch: pytest.MonkeyP
     assert caught.value.exit_code == 4
     assert "grade-school-math" in caught.value.hint
     assert "\n" not in caught.value.hint
+
+
+def test_a_place_of_gsm8k_that_is_empty_is_said_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(GSM8K_VARIABLE, str(tmp_path / "gone"))
+    with pytest.raises(CorpusError, match=f"{GSM8K_VARIABLE} names no file"):
+        load_corpus("gsm8k", seed=0)
 
 
 @pytest.mark.parametrize("as_folder", [True, False])

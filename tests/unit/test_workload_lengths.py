@@ -71,8 +71,10 @@ def test_empirical_lengths_are_samples(tmp_path: Path) -> None:
     assert set(lengths(mode="empirical", path=str(file))) == {100, 200, 300}
     file.write_text('{"input_length": 7}\n{"length": 9}\n')
     assert set(lengths(mode="empirical", path=str(file))) == {7, 9}
-    file.write_text("[5, 6]")
+    file.write_text("[5, 6]", encoding="utf-8-sig")
     assert set(lengths(mode="empirical", path=str(file))) == {5, 6}
+    file.write_text('{"length": 8, "note": "one\u2028two\x85"}\n{"length": 9}', "utf-8")
+    assert set(lengths(mode="empirical", path=str(file))) == {8, 9}
 
 
 @pytest.mark.parametrize("content", ["", "1 0", "seven", '{"size": 3}'])

@@ -32,6 +32,8 @@ _GSM8K_HINT = (
     " (grade_school_math/data), or give that file to --corpus"
 )
 _COLUMNS_HINT = "name a column question (and answer), text, prompt or content"
+_ROW_HINT = 'a row is {"question": …, "answer": …} or {"text": …}'
+_ENCODING = "utf-8-sig"  # UTF-8, with or without a byte order mark
 _TEXT_KEYS = ("text", "prompt", "content", "question")
 
 
@@ -67,6 +69,8 @@ def _gsm8k_corpus() -> Corpus:
     place = os.environ.get(GSM8K_VARIABLE)
     if place:
         path = Path(place).expanduser()
+        if not path.exists():
+            raise _unusable(GSM8K, f"{GSM8K_VARIABLE} names no file or folder", _GSM8K_HINT)
         corpus = _file_corpus(path / _GSM8K_FILE if path.is_dir() else path)
         return Corpus(GSM8K, corpus.texts, corpus.sha256)
     return _gsm8k_from_hub()
@@ -97,8 +101,8 @@ def _gsm8k_from_hub() -> Corpus:
 def _file_corpus(path: Path) -> Corpus:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        allowed = ", ".join(sorted(_READERS))
-        raise _unusable(path.name, "its kind of file is not known", f"use one of: {allowed}")
+        reason = "its kind of file is not known" if path.exists() else "no such file"
+        raise _unusable(path.name, reason, f"use one of: {', '.join(sorted(_READERS))}")
     try:
         raw = path.read_bytes()
         texts = tuple(reader(raw, path.name))
@@ -113,24 +117,35 @@ def _file_corpus(path: Path) -> Corpus:
 
 
 def _read_jsonl(raw: bytes, name: str) -> Iterable[str]:
-    for number, line in enumerate(raw.decode().splitlines(), start=1):
+    """One row a line. Only a newline ends it: JSON may hold U+2028 or U+0085 as they are."""
+    for number, line in enumerate(raw.decode(_ENCODING).split("\n"), start=1):
         if not line.strip():
             continue
         try:
             yield _row_text(orjson.loads(line))
-        except (orjson.JSONDecodeError, TypeError, KeyError) as error:
+        except (orjson.JSONDecodeError, TypeError) as error:
             raise _unusable(
-                f"{name} line {number}",
-                "it is no JSON object with a text",
-                'a row is {"question": …, "answer": …} or {"text": …}',
+                f"{name} line {number}", "it is no JSON object with a text", _ROW_HINT
             ) from error
+
+
+def _read_json(raw: bytes, name: str) -> Iterable[str]:
+    """A list of rows, or one row a line."""
+    text = raw.decode(_ENCODING)
+    if not text.lstrip().startswith("["):
+        return _read_jsonl(raw, name)
+    try:
+        return [_row_text(row) for row in orjson.loads(text)]
+    except (orjson.JSONDecodeError, TypeError) as error:
+        reason = "it is no JSON list of objects with a text"
+        raise _unusable(name, reason, _ROW_HINT) from error
 
 
 def _read_csv(raw: bytes, name: str) -> Iterable[str]:
     """Rows under a header; the columns are those of jsonl's rows."""
     # The limit holds for the whole process, so it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), len(raw)))
-    rows = csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
+    rows = csv.DictReader(io.StringIO(raw.decode(_ENCODING), newline=""))
     try:
         for row in rows:
             yield _row_text(row)
@@ -159,7 +174,7 @@ def _read_parquet(raw: bytes, name: str) -> Iterable[str]:
 
 def _read_txt(raw: bytes, _name: str) -> Iterable[str]:
     """Paragraphs, parted by empty lines; the lines, where no line is empty."""
-    text = raw.decode().replace("\r\n", "\n").strip()
+    text = raw.decode(_ENCODING).replace("\r\n", "\n").strip()
     parts = text.split("\n\n") if "\n\n" in text else text.split("\n")
     return (part.strip() for part in parts if part.strip())
 
@@ -168,7 +183,7 @@ _READERS: dict[str, Callable[[bytes, str], Iterable[str]]] = {
     ".csv": _read_csv,
     ".parquet": _read_parquet,
     ".jsonl": _read_jsonl,
-    ".json": _read_jsonl,
+    ".json": _read_json,
     ".txt": _read_txt,
     ".text": _read_txt,
     ".md": _read_txt,
@@ -176,14 +191,23 @@ _READERS: dict[str, Callable[[bytes, str], Iterable[str]]] = {
 
 
 def _row_text(row: Any) -> str:
-    """The text of a row; KeyError or TypeError if it has none."""
+    """The text of a row; TypeError if it has none."""
     if isinstance(row, str):
         return row.strip()
     key = next((key for key in _TEXT_KEYS if key in row), None)
     if key is None or not isinstance(row[key], str):
         raise TypeError("no text in this row")
-    answer = row.get("answer") if key == "question" else None
-    return f"{row[key].strip()}\n{answer.strip()}" if answer else row[key].strip()
+    answer = _answer_text(row.get("answer")) if key == "question" else ""
+    return f"{row[key].strip()}\n{answer}" if answer else row[key].strip()
+
+
+def _answer_text(answer: Any) -> str:
+    """An answer may be missing, or a number; TypeError if it is anything else but text."""
+    if answer is None:
+        return ""
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+        raise TypeError("no text in this answer")
+    return str(answer).strip()
 
 
 def _unusable(name: str, reason: str, hint: str) -> CorpusError:

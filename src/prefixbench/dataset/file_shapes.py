@@ -60,7 +60,7 @@ DATA_ROW: dict[str, Shape] = {
     "prompt": TEXT,
     "prompt_token_ids": [COUNT],
     "messages": [{"content": _NAME}],
-    "max_tokens": COUNT,
+    "max_tokens": _COUNT,
     "model": TEXT,
     "cache_salt": TEXT,
 }
@@ -81,6 +81,7 @@ METADATA_ROW: dict[str, Shape] = {
         _COUNT,
     ),
     "suffix_len": Needed(INTEGER),
+    "expected_hit_ratio": Needed(NUMBER),
     "history_request_id": TEXT,
 }  # fmt: skip
 

@@ -147,7 +147,7 @@ def _check_files(reader: DatasetReader) -> Iterator[Check]:
 
 def _check_rows(reader: DatasetReader, rows: list[dict[str, Any]]) -> Iterator[Check]:
     wrong_order = sum(
-        data is None or row is None or data["request_id"] != row["request_id"]
+        data is None or row is None or not _same_request(data, row)
         for data, row in zip_longest(reader.requests(), rows)
     )
     yield counted("same requests in both files", wrong_order, "rows differ")
@@ -164,13 +164,23 @@ def _check_rows(reader: DatasetReader, rows: list[dict[str, Any]]) -> Iterator[C
     yield counted("lengths add up", wrong_lengths, "rows do not")
 
 
+def _same_request(data: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    same_answer = data["max_tokens"] == row["output_len"]
+    return bool(data["request_id"] == row["request_id"] and same_answer)
+
+
 def _lengths_add_up(row: Mapping[str, Any], block: int) -> bool:
     parts = row["planned_prefix_len"] + row["divergence_len"] + row["suffix_len"]
     hit = row["expected_hit_len"]
     planned = row["planned_prefix_len"] + row["accidental_hit_len"]
     most = min(planned, longest_hit(row["input_len"], block))
     fits = row["divergence_len"] > 0 and row["suffix_len"] >= 0
-    return bool(fits and parts == row["input_len"] and 0 <= hit <= most)
+    return bool(
+        fits
+        and parts == row["input_len"]
+        and 0 <= hit <= most
+        and row["expected_hit_ratio"] == hit / row["input_len"]
+    )
 
 
 def _check_turns(rows: list[dict[str, Any]]) -> Iterator[Check]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from prefixbench.config.dataset import PrefixCacheDatasetConfig
 from prefixbench.config.load import parse_config
-from prefixbench.content.compose import ContentColumns
+from prefixbench.content.compose import Composer, ContentColumns
 from prefixbench.content.corpus import BUILTIN
 from prefixbench.content.tape import Positions
 from prefixbench.core.errors import (
@@ -77,8 +77,7 @@ class RecipeReader(DatasetReader):
         config = _content_config(self.manifest, tokenizer)
         materials = _materials_of(self.manifest, config, corpus)
         self._prompt_format = config.prompt_format
-        columns, retries = self._checked_plan(config)
-        self._composer = materials.composer(columns, retries)
+        self._composer = self._checked_composer(config, materials)
 
     def requests(self) -> Iterator[dict[str, Any]]:
         """Rows with their prompts, in sending order; DatasetChangedError for a wrong hash."""
@@ -106,10 +105,11 @@ class RecipeReader(DatasetReader):
         }
         return options | member
 
-    def _checked_plan(self, config: PrefixCacheDatasetConfig) -> tuple[ContentColumns, Positions]:
+    def _checked_composer(self, config: PrefixCacheDatasetConfig, materials: Materials) -> Composer:
         try:
-            return self._read_plan(config)
-        except (KeyError, IndexError, ValueError) as error:
+            columns, retries = self._read_plan(config)
+            return materials.composer(columns, retries)
+        except (KeyError, IndexError, ValueError, OverflowError) as error:
             raise self._changed(
                 "data.jsonl, request_metadata.jsonl and manifest.json do not belong together",
                 field="recipe",
@@ -121,7 +121,9 @@ class RecipeReader(DatasetReader):
         names = [group["id"] for group in self.manifest.data["groups"]]
         number_of = {name: number for number, name in enumerate(names)}
         columns = np.zeros((6, self.manifest.request_count), dtype=np.int64)
+        missing = set(range(self.manifest.request_count))
         for data, row in zip(super().requests(), self.metadata(), strict=True):
+            missing.remove(data["recipe"]["request"])
             columns[:, data["recipe"]["request"]] = (
                 number_of[row["prefix_group_id"]],
                 row["input_len"],
@@ -130,6 +132,8 @@ class RecipeReader(DatasetReader):
                 row["divergence_len"],
                 data["recipe"]["retry"],
             )
+        if missing:
+            raise ValueError(f"{len(missing)} requests have no recipe")
         planned = PlannedRows(
             group=columns[0],
             input_len=columns[1],

@@ -191,7 +191,7 @@ def read_samples(path: Path) -> list[int]:
     Objects carry the length as `input_length`, `input_len`, `length` or `ContextTokens`.
     """
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
         samples = [int(value) for value in _sample_values(text)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LengthError(
@@ -216,7 +216,7 @@ def _sample_values(text: str) -> list[Any]:
     if start == "[":
         return [_sample_value(item) for item in json.loads(text)]
     if start == "{":
-        return [_sample_value(json.loads(line)) for line in text.splitlines() if line.strip()]
+        return [_sample_value(json.loads(line)) for line in text.split("\n") if line.strip()]
     return text.replace(",", " ").split()
 
 
