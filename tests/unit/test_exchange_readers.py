@@ -174,7 +174,23 @@ def test_chat_logs_are_joined_without_a_template(tmp_path: Path) -> None:
     shared = {request.blocks[0].start for request in found}
     assert shared == {0}
     assert found[1].input_len > found[2].input_len > 30
-    assert "chat template" in open_trace(path, TraceFormat.REQUESTS).notes[0]
+    note = open_trace(path, TraceFormat.REQUESTS).notes[0]
+    assert "chat template" in note
+    assert "without tools, tool calls and images" in note
+
+
+def test_parts_without_a_text_count_for_nothing(tmp_path: Path) -> None:
+    silent = [{"type": "text", "text": None}, {"type": "image_url", "image_url": {}}]
+    rows = [{"messages": [{"role": "user", "content": content}]} for content in (silent, "", None)]
+    found = read(written(tmp_path, *rows), "requests", tokenizer="builtin")
+    assert found == [found[0]] * 3
+
+
+def test_a_content_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, {"messages": [{"role": "user", "content": {"text": SECRET}}]})
+    with pytest.raises(ConfigError, match="line 1: the content of a message is no text") as caught:
+        read(path, "requests", tokenizer="builtin")
+    assert SECRET not in str(caught.value)
 
 
 def test_block_numbers_cannot_be_guessed() -> None:

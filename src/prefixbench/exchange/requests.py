@@ -60,7 +60,10 @@ def read_trace(path: Path, options: ReadOptions) -> Trace:
 def _notes(path: Path) -> tuple[str, ...]:
     if b'"messages"' not in first_line(path):
         return ()
-    return ("messages are counted without their server's chat template, which adds a few tokens",)
+    return (
+        "messages are counted without their server's chat template, which adds a few tokens, and"
+        " without tools, tool calls and images",
+    )
 
 
 def _tokens_of(row: dict[str, Any], encode: Callable[[str], list[int]]) -> list[int]:
@@ -84,7 +87,9 @@ def _message_text(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
     if isinstance(content, list):
         parts = fields.rows(message, "content")
-        content = "".join(str(part.get("text", "")) for part in parts)
+        content = "".join(str(part.get("text") or "") for part in parts)
+    if not isinstance(content, str):
+        raise FieldError("the content of a message is no text")
     return f"{message.get('role', 'user')}: {content}\n"
 
 
