@@ -83,9 +83,11 @@ class PromptBatch:
 
     def prefix_rows(self) -> list[bytes]:
         """Rows in each planned prefix: JSON numbers, each with a comma behind it."""
-        cuts = [cut for _, cut in self._cuts]
+        cuts = [cut for _, cut in self._prefixes.values()]
         own = rows_of_cuts(self._composer.passages.prefix, cuts)
-        return [cut.reading.rows_before + rows for cut, rows in zip(cuts, own, strict=True)]
+        rows = [cut.reading.rows_before + behind for cut, behind in zip(cuts, own, strict=True)]
+        rows_of = dict(zip(self._prefixes, rows, strict=True))
+        return list(map(rows_of.__getitem__, self._named_prefixes))
 
     def suffix_rows(self) -> list[bytes]:
         """Rows in each natural suffix, likewise."""
@@ -95,6 +97,15 @@ class PromptBatch:
 
     @cached_property
     def _cuts(self) -> list[tuple[MasterPrefix, Cut]]:
-        own = self._recipes
+        return list(map(self._prefixes.__getitem__, self._named_prefixes))
+
+    @cached_property
+    def _prefixes(self) -> dict[tuple[int, int], tuple[MasterPrefix, Cut]]:
+        """Each planned prefix once: many prompts begin with the same."""
         find = self._composer.master_and_cut
-        return list(map(find, own.group.tolist(), own.prefix.tolist()))
+        return {name: find(*name) for name in dict.fromkeys(self._named_prefixes)}
+
+    @cached_property
+    def _named_prefixes(self) -> list[tuple[int, int]]:
+        """The planned prefix of each prompt: its group and its content tokens."""
+        return list(zip(self._recipes.group.tolist(), self._recipes.prefix.tolist(), strict=True))

@@ -10,7 +10,6 @@ import numpy as np
 
 from prefixbench.content.batch import PromptBatch
 from prefixbench.content.layout import TextPart
-from prefixbench.content.master import Cut, MasterPrefix
 from prefixbench.content.recipes import Conversations
 from prefixbench.content.tape import Ids, Positions, unescape
 
@@ -103,8 +102,6 @@ class ConversationBatch(PromptBatch):
         ]
 
     @cached_property
-    def _cuts(self) -> list[tuple[MasterPrefix, Cut]]:
-        own = self._recipes
-        find = self._composer.master_and_cut
-        prefixes = np.where(self._is_first, own.prefix, 0)
-        return list(map(find, own.group.tolist(), prefixes.tolist()))
+    def _named_prefixes(self) -> list[tuple[int, int]]:
+        prefix = np.where(self._is_first, self._recipes.prefix, 0)
+        return list(zip(self._recipes.group.tolist(), prefix.tolist(), strict=True))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeVar
 
 import orjson
-import tokenizers
 
 from prefixbench.content.atoms import ATOM_RULE_VERSION
 from prefixbench.core.version import RULE_VERSION
@@ -37,8 +38,14 @@ def cache_folder() -> Path | None:
 
 def memo_key(*parts: object) -> str:
     """A name for what depends on these parts and on the rules in force."""
-    versions = (ATOM_RULE_VERSION, RULE_VERSION, tokenizers.__version__)
+    versions = (ATOM_RULE_VERSION, RULE_VERSION, _library_version())
     return sha256(repr((parts, versions)).encode()).hexdigest()[:32]
+
+
+@cache
+def _library_version() -> str:
+    """Of `tokenizers`, whose import costs more than all that is remembered."""
+    return version("tokenizers")
 
 
 def remembered(kind: str, parts: object, make: Callable[[], T]) -> T:

@@ -52,7 +52,7 @@ def number_requests(
     """
     if requests is not None:
         return requests + retries * _REQUESTS_AT_MOST
-    numbers = np.empty_like(numbering)
+    numbers = np.empty(len(numbering), dtype=np.int64)
     for members in _members(numbering):
         members = members[np.argsort(places[members], kind="stable")]
         numbers[members] = np.arange(len(members)) + retries[members] * len(members)

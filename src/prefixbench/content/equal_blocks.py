@@ -20,6 +20,9 @@ from prefixbench.content.tape import Positions
 from prefixbench.core.blocks import align_down
 from prefixbench.core.seeds import mixed, stream
 
+#: Requests whose blocks are told apart at once: beyond, columns would only take memory.
+_ROWS_AT_A_TIME = 1 << 16
+
 
 def has_full_first_block(composer: Composer, block_size: int) -> Any:
     """Of each request, whether the block in which it leaves its prefix lies wholly inside it."""
@@ -36,20 +39,26 @@ def classes_of_equal_markers(composer: Composer, block_size: int) -> list[Positi
     """
     is_marked = composer.recipes.column("marker_count") > 0
     requests = np.flatnonzero(is_marked & has_full_first_block(composer, block_size))
-    key: Any = stream("first_block")
-    for part in _marked_beginnings(composer, block_size):
-        key = mixed(key, part[requests].astype(np.uint64))
-    return _equal_keys(key, requests)
+    keys = np.empty(len(requests), dtype=np.uint64)
+    for start in range(0, len(requests), _ROWS_AT_A_TIME):
+        rows = slice(start, start + _ROWS_AT_A_TIME)
+        key: Any = stream("first_block")
+        for column in _marked_beginnings(composer, block_size, requests[rows]):
+            key = mixed(key, column.astype(np.uint64))
+        keys[rows] = key
+    return _equal_keys(keys, requests)
 
 
-def _marked_beginnings(composer: Composer, block_size: int) -> Iterator[Any]:
-    """What tells marked first blocks apart, one column of all requests in memory at a time."""
-    table, prefix = composer.recipes, composer.columns.planned_prefix_len
-    yield _meeting(composer)
+def _marked_beginnings(
+    composer: Composer, block_size: int, requests: Positions
+) -> Iterator[Positions]:
+    """What tells marked first blocks apart, column by column."""
+    prefix, recipes = composer.columns.planned_prefix_len[requests], composer.recipes.of(requests)
+    yield _meeting(composer, requests)
     yield prefix
-    yield table.column("first_marker")
-    inside = np.minimum(table.column("marker_count"), block_size - prefix % block_size)
-    yield np.where(inside > 1, table.column("second_marker"), -1)
+    yield recipes.first_marker
+    inside = np.minimum(recipes.marker_count, block_size - prefix % block_size)
+    yield np.where(inside > 1, recipes.second_marker, -1)
 
 
 def _equal_keys(keys: Any, requests: Positions) -> list[Positions]:
@@ -80,9 +89,10 @@ def find_equal_texts(composer: Composer, block_size: int) -> EqualTexts:
     like_prefix: defaultdict[int, list[int]] = defaultdict(list)
     registries: dict[int, BlockRegistry] = {}
     natural = np.flatnonzero(composer.recipes.column("marker_count") == 0)
-    numbering, meeting = composer.numbering, _meeting(composer)
-    prefix_len = composer.columns.planned_prefix_len
-    for request, tokens in zip(natural.tolist(), composer.each_ids(natural), strict=True):
+    numbering, prefix_len = composer.numbering, composer.columns.planned_prefix_len
+    meeting = _meeting(composer, natural).tolist()
+    prompts = zip(natural.tolist(), meeting, composer.each_ids(natural), strict=True)
+    for request, meets_at, tokens in prompts:
         name, prefix = int(numbering[request]), int(prefix_len[request])
         if name not in registries:
             path = composer.ids_left_by(name)
@@ -94,7 +104,7 @@ def find_equal_texts(composer: Composer, block_size: int) -> EqualTexts:
         if registries[name].shared_len(tokens) >= next_block:
             like_prefix[name].append(request)
         else:
-            owners[int(meeting[request]), block].append(request)
+            owners[meets_at, block].append(request)
     equal = [np.array(requests) for requests in owners.values() if len(requests) > 1]
     return EqualTexts(
         redrawn=[
@@ -105,15 +115,14 @@ def find_equal_texts(composer: Composer, block_size: int) -> EqualTexts:
     )
 
 
-def _meeting(composer: Composer) -> Positions:
-    """A number that requests have in common if they share all before their unique part.
+def _meeting(composer: Composer, requests: Positions) -> Positions:
+    """A number that those have in common that share all before their unique part.
 
     That is their numbering, but for prefixes that end behind the first marker of a node: siblings
     that share it meet there.
     """
-    columns, numbering = composer.columns, composer.numbering
-    tree = columns.masters
-    content = columns.planned_prefix_len - composer.frame.head_len
+    numbering, tree = composer.numbering[requests], composer.columns.masters
+    content = composer.columns.planned_prefix_len[requests] - composer.frame.head_len
     begin = tree.begins[np.maximum(tree.level_of(content), 0)]
     ends_behind_marker = (numbering >= 0) & (content == begin + 1)
     shared: Positions = np.where(

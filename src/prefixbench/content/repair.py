@@ -96,11 +96,11 @@ def resolve_collisions(
     """
     if not config.enabled:
         return composer, _unchecked(composer)
-    retries = composer.retries.copy()
     equal = _equal_blocks(composer, block_size, config)
     for _ in range(config.max_retries):
         if not equal.redrawn:
             break
+        retries = composer.retries.copy()
         retries[equal.redrawn] += 1
         composer = composer.with_retries(retries)
         equal = _equal_blocks(composer, block_size, config)

@@ -131,9 +131,10 @@ class TextRing:
         JSON numbers, each with a comma behind it, since prompts name dozens of rows.
         """
         rows, _ = self._sample_rows
-        first, last = self._row_bounds(starts)[0], self._row_bounds(stops - 1)[1]
-        bounds = zip(first.tolist(), np.where(stops > starts, last, first).tolist(), strict=True)
         turn = len(rows)
+        first, last = self._row_bounds(starts)[0], self._row_bounds(stops - 1)[1]
+        last = np.where(stops > starts, last, first) - first // turn * turn
+        bounds = zip((first % turn).tolist(), last.tolist(), strict=True)
         return [
             rows[low:high] if high <= turn else _unrolled(rows, low, high) for low, high in bounds
         ]
@@ -179,8 +180,7 @@ class TextRing:
 
 def _unrolled(text: bytes, start: int, stop: int) -> bytes:
     """Text [start, stop) of endless repeats of a text."""
-    turns, start = divmod(start, len(text))
-    return (text * (stop // len(text) - turns + 1))[start : stop - turns * len(text)]
+    return (text * (stop // len(text) + 1))[start:stop]
 
 
 def _ranges(starts: Positions, samples: Sequence[int] | Positions) -> Positions:

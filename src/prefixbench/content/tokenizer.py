@@ -11,17 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import orjson
-from tokenizers import AddedToken
-from tokenizers import Tokenizer as Engine
 
 from prefixbench.content.disk_memo import remembered
 from prefixbench.content.tokenizer_files import KINDS, read_tokenizer_file
 from prefixbench.content.tokenizer_json import byte_level, definition
 from prefixbench.content.vocabulary import END_OF_TEXT, builtin_vocabulary, byte_letters
 from prefixbench.core.errors import ErrorContext, Stage, TokenizerError
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
+    from tokenizers import Tokenizer as Engine
 
 BUILTIN = "builtin"
 
@@ -98,6 +100,8 @@ class Tokenizer:
 
     @cached_property
     def _engine(self) -> Engine:
+        from tokenizers import Tokenizer as Engine
+
         engine = Engine.from_buffer(self.define())
         engine.no_truncation()
         engine.no_padding()

@@ -95,9 +95,9 @@ class MasterTree:
         return level
 
     def node_of(self, group: Positions, prefix: Positions) -> Positions:
-        """The node that such a prefix leaves; -1 for no prefix."""
+        """The node that such a prefix leaves; -1 for no prefix. In 32 bits, as many are kept."""
         level = self.level_of(prefix)
-        return np.where(level >= 0, self.paths[group, level], -1)
+        return np.where(level >= 0, self.paths[group, level], -1).astype(np.int32)
 
     def inside(self, level: int, prefix: Positions) -> Positions:
         """Tokens that such prefixes have of the nodes of a level."""

@@ -44,11 +44,12 @@ class ComposedPlan:
 
 def compose_without_collisions(plan: Plan, materials: Materials) -> ComposedPlan:
     """Compose, search, redraw; raises CollisionError where the retries do not suffice."""
+    sending = _sending(plan)
     composer, report = resolve_collisions(
         materials.composer(content_columns(rows_of_plan(plan), plan.config)),
         plan.geometry.granularity,
         plan.config.suffix.collision_detection,
-        _sending(plan),
+        sending,
         name_of=request_id,
     )
     for warning in report.warnings:
@@ -59,7 +60,7 @@ def compose_without_collisions(plan: Plan, materials: Materials) -> ComposedPlan
 def _sending(plan: Plan) -> Sending:
     """One request after the other: texts know nothing of concurrency or of limits of a cache."""
     namespace = plan.namespaces[plan.workload.group]
-    hits = plan.lag_model.depths(lag=1).hits.astype(np.int64, copy=False)
+    hits = plan.lag_model.depths(lag=1).hits
     return Sending(
         place=positions(plan.order),
         cache=plan.routes.cache * (int(namespace.max()) + 1) + namespace,

@@ -10,7 +10,6 @@ from functools import cached_property
 from itertools import chain, islice
 
 import orjson
-from loky import ProcessPoolExecutor
 
 from prefixbench.config.sessions import Answers
 from prefixbench.content.batch import PromptBatch
@@ -132,6 +131,8 @@ def compose_chunks(chunks: ChunkComposer, *, first: int, workers: int) -> Iterat
         yield from map(chunks.rows_from, starts)
         return
     # Unlike the standard library's pool, this one never runs the caller's main module again.
+    from loky import ProcessPoolExecutor
+
     with ProcessPoolExecutor(workers, initializer=_adopt, initargs=(chunks,)) as pool:
         pending: deque[Future[RowChunk]] = deque()
         for start in starts:

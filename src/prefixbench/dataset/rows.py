@@ -104,5 +104,8 @@ def json_lines(columns: Mapping[str, Sequence[bytes]]) -> bytes:
 
 def _words(values: Any) -> list[bytes]:
     """Each number of a column, or each word without a comma, as JSON."""
-    plain = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    return orjson.dumps(plain)[1:-1].split(b",")
+    if not isinstance(values, np.ndarray):
+        return orjson.dumps(list(values))[1:-1].split(b",")
+    if (values == values[0]).all():
+        return [orjson.dumps(values[0].item())] * len(values)
+    return orjson.dumps(values.tolist())[1:-1].split(b",")

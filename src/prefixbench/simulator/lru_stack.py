@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from prefixbench.simulator.prefix_sums import PrefixSums
 from prefixbench.simulator.prefix_tree import Path
 from prefixbench.simulator.stack_distance import CapacityCurve
+from prefixbench.simulator.tail_sums import TailSums
 from prefixbench.simulator.touches import LastTouches, Touch
 
 
@@ -76,8 +76,7 @@ class _Stack:
     def __init__(self, size: int, in_a_row: bool) -> None:
         self._in_a_row = in_a_row
         self._touches = LastTouches()
-        self._weights = PrefixSums(size)
-        self._live = 0
+        self._weights = TailSums(size)
 
     def look_up(self, path: Path) -> list[Stretch]:
         return [self._stretch(touch) for touch in self._touches.of(path)]
@@ -85,20 +84,16 @@ class _Stack:
     def _stretch(self, touch: Touch) -> Stretch:
         toucher, blocks = touch
         if self._in_a_row:
-            place = self._live - self._weights.up_to(toucher) + 1
+            place = self._weights.behind(toucher) + 1
         else:  # the toucher's deeper blocks were used later
-            place = self._live - self._weights.up_to(toucher - 1)
+            place = self._weights.behind(toucher - 1)
         return Stretch(place, blocks, toucher, self._in_a_row)
 
     def store(self, number: int, path: Path) -> None:
         for toucher, blocks in self._touches.of(path):
-            self._weigh(toucher, -blocks)
+            self._weights.add(toucher, -blocks)
         self._touches.touch(path, number)
-        self._weigh(number, sum(depth for _chain, depth in path))
-
-    def _weigh(self, number: int, blocks: int) -> None:
-        self._weights.add(number, blocks)
-        self._live += blocks
+        self._weights.add(number, sum(depth for _chain, depth in path))
 
 
 def found_blocks(stretches: Iterable[Stretch], capacity_blocks: int | None) -> int:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from prefixbench.core.tally import HitTally, Unit
 from prefixbench.simulator.compiled import (
@@ -25,11 +26,10 @@ from prefixbench.simulator.compiled import (
     compiled_steps,
     is_worth_compiling,
 )
-from prefixbench.simulator.prefix_sums import PrefixSums
+from prefixbench.simulator.tail_sums import TailSums
 
 
-@dataclass(frozen=True, slots=True)
-class ChainRequest:
+class ChainRequest(NamedTuple):
     """A request in full blocks: the first `shared` of the group's chain, then `own` ones."""
 
     group: int
@@ -180,53 +180,33 @@ def lru_curve(requests: Sequence[ChainRequest]) -> CapacityCurve:
     LRU is a stack algorithm, and the blocks of a run stand at consecutive places of the stack, so
     a run adds one hit to each capacity from its first block's place on, one more from the next.
     """
-    if is_worth_compiling(len(requests)):
-        blocks = sum(request.blocks for request in requests)
-        return CapacityCurve.from_steps(blocks, compiled_steps(ChainColumns.of(requests)))
-    stack = _LruStack(len(requests))
-    for number, request in enumerate(requests):
-        stack.serve(number, request)
-    return stack.curve()
+    worth = is_worth_compiling(len(requests))
+    steps = compiled_steps(ChainColumns.of(requests)) if worth else _steps(requests)
+    return CapacityCurve.from_steps(sum(shared + own for _, shared, own in requests), steps)
 
 
-@dataclass(slots=True)
-class _LruStack:
-    """The order of all blocks by last touch, kept as runs, weighed by owner in a Fenwick tree."""
-
-    size: int
-    blocks: int = 0
-    _live: int = 0
-    _weights: PrefixSums = field(init=False)
-    _runs: defaultdict[int, list[_Run]] = field(default_factory=lambda: defaultdict(list))
-    # At each place of the stack, how many more blocks were found there than one place nearer.
-    _steps: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
-
-    def __post_init__(self) -> None:
-        self._weights = PrefixSums(self.size)
-
-    def serve(self, number: int, request: ChainRequest) -> None:
-        runs = self._runs[request.group]
-        begin = lifted = 0
-        while runs and begin < request.shared:
-            run = runs[-1]
-            end = min(run.end, request.shared)
-            place = self._live + lifted - self._weights.up_to(run.owner) + 1
-            self._steps[place] += 1
-            self._steps[place + end - begin] -= 1
-            self._weigh(run.owner, begin - end)
-            lifted += end - begin
+def _steps(requests: Sequence[ChainRequest]) -> Mapping[int, int]:
+    """As the curve takes them. All blocks are in the order of their last touch, weighed by who
+    touched them last; those of the same request stand with the head of its chain in front."""
+    touched = TailSums(len(requests))
+    stacks: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # runs: end and owner
+    steps: defaultdict[int, int] = defaultdict(int)
+    for number, (group, shared, own) in enumerate(requests):
+        runs = stacks[group]
+        begin = 0
+        while runs and begin < shared:
+            run_end, owner = runs[-1]
+            end = min(run_end, shared)
+            # Above the owner's run stand what others touched since, and what was found already.
+            place = touched.behind(owner) + begin + 1
+            steps[place] += 1
+            steps[place + end - begin] -= 1
+            touched.add(owner, begin - end)
             begin = end
-            if end < run.end:
+            if end < run_end:
                 break
             runs.pop()
-        if request.shared:
-            runs.append(_Run(request.shared, number))
-        self._weigh(number, request.blocks)
-        self.blocks += request.blocks
-
-    def curve(self) -> CapacityCurve:
-        return CapacityCurve.from_steps(self.blocks, self._steps)
-
-    def _weigh(self, owner: int, blocks: int) -> None:
-        self._live += blocks
-        self._weights.add(owner, blocks)
+        if shared:
+            runs.append((shared, number))
+        touched.add(number, shared + own)
+    return steps

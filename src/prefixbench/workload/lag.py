@@ -21,9 +21,12 @@ from prefixbench.workload.order import positions
 REPORTED_LAGS = (1, 16, 64, 256)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Depths:
-    """Cached depth before each request and what it hits, in blocks, rows in generation order."""
+    """Cached depth before each request and what it hits, in blocks, rows in generation order.
+
+    Columns of 32 bits, since a plan keeps them as long as it lives.
+    """
 
     before: IntArray
     hits: IntArray
@@ -32,11 +35,8 @@ class Depths:
 
 def depths_of(prefix_blocks: IntArray, before: IntArray) -> Depths:
     """What prefixes hit and leave, given what is cached before each."""
-    return Depths(
-        before=before,
-        hits=np.minimum(prefix_blocks, before),
-        after=np.maximum(prefix_blocks, before),
-    )
+    columns = before, np.minimum(prefix_blocks, before), np.maximum(prefix_blocks, before)
+    return Depths(*(column.astype(np.int32) for column in columns))
 
 
 @dataclass(frozen=True, kw_only=True)
