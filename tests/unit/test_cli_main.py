@@ -70,6 +70,14 @@ def test_help_loads_nothing_heavy() -> None:
     assert ended.stderr.strip() == "[]"
 
 
+def test_the_flow_loads_engines_and_process_pools_only_when_they_are_used() -> None:
+    script = "import sys, prefixbench.pipeline; print({'tokenizers', 'loky'} & {*sys.modules})"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.strip() == "set()"
+
+
 @pytest.mark.parametrize("verb", cli.VERBS)
 def test_every_verb_explains_itself_and_takes_the_common_options(verb: str) -> None:
     command = cli.main.get_command(click.Context(cli.main), verb)

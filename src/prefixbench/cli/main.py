@@ -24,7 +24,7 @@ VERBS = (
 
 #: New objects after which the interpreter looks for cycles. The usual 700 make it look thousands
 #: of times while rows by the hundred thousand come and go, which hold no cycles.
-_OBJECTS_BETWEEN_SEARCHES = 50_000
+_OBJECTS_BETWEEN_SEARCHES = 200_000
 
 
 class LazyGroup(click.Group):

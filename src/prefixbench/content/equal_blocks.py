@@ -49,16 +49,14 @@ def classes_of_equal_markers(composer: Composer, block_size: int) -> list[Positi
     return _equal_keys(keys, requests)
 
 
-def _marked_beginnings(
-    composer: Composer, block_size: int, requests: Positions
-) -> Iterator[Positions]:
+def _marked_beginnings(composer: Composer, block_size: int, requests: Positions) -> Iterator[Any]:
     """What tells marked first blocks apart, column by column."""
-    prefix, recipes = composer.columns.planned_prefix_len[requests], composer.recipes.of(requests)
+    table, prefix = composer.recipes, composer.columns.planned_prefix_len[requests]
     yield _meeting(composer, requests)
     yield prefix
-    yield recipes.first_marker
-    inside = np.minimum(recipes.marker_count, block_size - prefix % block_size)
-    yield np.where(inside > 1, recipes.second_marker, -1)
+    yield table.column("first_marker")[requests]
+    inside = np.minimum(table.column("marker_count")[requests], block_size - prefix % block_size)
+    yield np.where(inside > 1, table.column("second_marker")[requests], -1)
 
 
 def _equal_keys(keys: Any, requests: Positions) -> list[Positions]:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from prefixbench.content.accidents import Sending
 from prefixbench.content.collide import CollisionStatus
 from prefixbench.content.compose import Composer

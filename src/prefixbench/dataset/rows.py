@@ -72,8 +72,7 @@ def _outcomes(plan: Plan, composed: ComposedPlan, requests: IntArray) -> dict[st
     """What the requests find cached, in tokens, accidental hits included."""
     granularity, depths = plan.geometry.granularity, plan.depths
     hit_blocks = depths.hits[requests].astype(np.int64)
-    found = composed.accidental_hits
-    accidental = np.array([found.get(name, 0) for name in requests.tolist()], dtype=np.int64)
+    accidental = _accidental(composed, requests)
     return {
         "before": depths.before[requests].astype(np.int64) * granularity,
         "after": depths.after[requests].astype(np.int64) * granularity,
@@ -81,6 +80,14 @@ def _outcomes(plan: Plan, composed: ComposedPlan, requests: IntArray) -> dict[st
         "head": np.minimum(hit_blocks, plan.geometry.head_blocks) * granularity,
         "accidental": accidental,
     }
+
+
+def _accidental(composed: ComposedPlan, requests: IntArray) -> IntArray:
+    """Tokens that the requests find by accident: none at all in most data sets."""
+    found = composed.accidental_hits
+    if not found:
+        return np.zeros(len(requests), dtype=np.int64)
+    return np.array([found.get(name, 0) for name in requests.tolist()], dtype=np.int64)
 
 
 def json_lines(columns: Mapping[str, Sequence[bytes]]) -> bytes:

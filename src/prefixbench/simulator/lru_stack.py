@@ -63,7 +63,7 @@ def lru_stretches(
     in_a_row = order is TouchOrder.HEAD_RECENT
     if lag != 1 and not in_a_row:
         raise ValueError("blocks that are used one at a time know no lag")
-    stack = _Stack(len(paths), in_a_row)
+    stack = _Stack(in_a_row)
     for number, path in enumerate(paths):
         if number >= lag:
             stack.store(number - lag, paths[number - lag])
@@ -73,10 +73,10 @@ def lru_stretches(
 class _Stack:
     """All stored blocks in the order of last use, weighed by who used them last."""
 
-    def __init__(self, size: int, in_a_row: bool) -> None:
+    def __init__(self, in_a_row: bool) -> None:
         self._in_a_row = in_a_row
         self._touches = LastTouches()
-        self._weights = TailSums(size)
+        self._weights = TailSums()
 
     def look_up(self, path: Path) -> list[Stretch]:
         return [self._stretch(touch) for touch in self._touches.of(path)]
@@ -93,7 +93,7 @@ class _Stack:
         for toucher, blocks in self._touches.of(path):
             self._weights.add(toucher, -blocks)
         self._touches.touch(path, number)
-        self._weights.add(number, sum(depth for _chain, depth in path))
+        self._weights.append(sum(depth for _chain, depth in path))
 
 
 def found_blocks(stretches: Iterable[Stretch], capacity_blocks: int | None) -> int:

@@ -186,9 +186,11 @@ def lru_curve(requests: Sequence[ChainRequest]) -> CapacityCurve:
 
 
 def _steps(requests: Sequence[ChainRequest]) -> Mapping[int, int]:
-    """As the curve takes them. All blocks are in the order of their last touch, weighed by who
-    touched them last; those of the same request stand with the head of its chain in front."""
-    touched = TailSums(len(requests))
+    """At each place of the stack, how many more blocks are found there than one place nearer.
+
+    The stack holds all blocks by their last touch, counted by the request that touched them.
+    """
+    touched = TailSums()
     stacks: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # runs: end and owner
     steps: defaultdict[int, int] = defaultdict(int)
     for number, (group, shared, own) in enumerate(requests):
@@ -197,7 +199,7 @@ def _steps(requests: Sequence[ChainRequest]) -> Mapping[int, int]:
         while runs and begin < shared:
             run_end, owner = runs[-1]
             end = min(run_end, shared)
-            # Above the owner's run stand what others touched since, and what was found already.
+            # In front stand the blocks that others touched since, and those found just now.
             place = touched.behind(owner) + begin + 1
             steps[place] += 1
             steps[place + end - begin] -= 1
@@ -208,5 +210,5 @@ def _steps(requests: Sequence[ChainRequest]) -> Mapping[int, int]:
             runs.pop()
         if shared:
             runs.append((shared, number))
-        touched.add(number, shared + own)
+        touched.append(shared + own)
     return steps

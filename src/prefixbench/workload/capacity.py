@@ -168,7 +168,7 @@ def _joined(first: ChainColumns, second: ChainColumns) -> ChainColumns:
 
 
 def _requests(chain: ChainColumns) -> list[ChainRequest]:
-    return list(map(ChainRequest._make, zip(*(column.tolist() for column in chain), strict=True)))
+    return list(map(ChainRequest, *(column.tolist() for column in chain)))
 
 
 @dataclass(frozen=True, kw_only=True)
