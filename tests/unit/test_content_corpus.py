@@ -135,6 +135,32 @@ def test_parquet_rows_are_read(tmp_path: Path) -> None:
         load_corpus(path, seed=0)
 
 
+def test_parquet_columns_without_text_are_not_read(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "own.parquet"
+    far = pyarrow.array([2**62, 1], pyarrow.timestamp("us"))  # no Python date is so late
+    parquet.write_table(pyarrow.table({"text": ["one", "two"], "when": far}), path)
+    assert load_corpus(path, seed=0).texts == ("one", "two")
+
+
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [({"text": ["one", None]}, 1), ({"text": [1, 2]}, 0), ({"size": [1]}, 0)],
+)
+def test_a_parquet_row_without_text_is_named(
+    tmp_path: Path, columns: dict[str, list[object]], row: int
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "own.parquet"
+    parquet.write_table(pyarrow.table(columns), path)
+    with pytest.raises(CorpusError, match=rf"own\.parquet row {row}"):
+        load_corpus(path, seed=0)
+
+
 def test_text_files_are_paragraphs_or_lines(tmp_path: Path) -> None:
     paragraphs, lines = tmp_path / "a.txt", tmp_path / "b.txt"
     paragraphs.write_bytes(b"one\r\ntwo\r\n\r\n\r\nthree\r\n")

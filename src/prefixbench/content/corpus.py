@@ -166,10 +166,18 @@ def _read_parquet(raw: bytes, name: str) -> Iterable[str]:
             "pip install 'prefixbench[hf]', or save the table as csv or jsonl",
         ) from None
     try:
-        rows = parquet.read_table(BufferReader(raw)).to_pylist()
-        return [_row_text(row) for row in rows]
-    except (ArrowException, TypeError) as error:
+        table = parquet.ParquetFile(BufferReader(raw))
+        # Other columns may hold what Python has no value for, such as nanoseconds.
+        columns = [key for key in (*_TEXT_KEYS, "answer") if key in table.schema_arrow.names]
+        rows = table.read(columns=columns).to_pylist()
+    except ArrowException as error:
         raise _unusable(name, "it is no table with a text", _COLUMNS_HINT) from error
+    for number, row in enumerate(rows):
+        try:
+            yield _row_text(row)
+        except TypeError as error:
+            reason = "it has no column with a text"
+            raise _unusable(f"{name} row {number}", reason, _COLUMNS_HINT) from error
 
 
 def _read_txt(raw: bytes, _name: str) -> Iterable[str]:
