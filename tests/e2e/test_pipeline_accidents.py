@@ -84,6 +84,7 @@ def test_a_hit_counted_at_another_request_is_found(tmp_path: Path) -> None:
     for row, step in ((donor, -16), (taker, 16)):
         row["accidental_hit_len"] += step
         row["expected_hit_len"] += step
+        row["expected_hit_ratio"] = row["expected_hit_len"] / row["input_len"]
     path = folder / "request_metadata.jsonl"
     path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
     manifest = orjson.loads((folder / "manifest.json").read_bytes())
