@@ -76,7 +76,8 @@ def written(
     rows, metadata = [], []
     for place, request in enumerate(requests):
         salt = (salts or {}).get(request.group)
-        rows.append({"request_id": f"r{place}"} | ({"cache_salt": salt} if salt else {}))
+        row = {"request_id": f"r{place}", "max_tokens": 5}
+        rows.append(row | ({"cache_salt": salt} if salt else {}))
         metadata.append(
             {
                 "request_id": f"r{place}",
