@@ -86,6 +86,7 @@ def written(
                 "input_len": request.input_len,
                 "output_len": 5,
                 "expected_hit_len": 0,
+                "expected_hit_ratio": 0.0,
                 "planned_prefix_len": request.prefix_len,
                 "divergence_len": 1,
                 "suffix_len": request.input_len - request.prefix_len - 1,
