@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -25,6 +26,9 @@ VERBS = (
 #: New objects after which the interpreter looks for cycles. The usual 700 make it look thousands
 #: of times while rows by the hundred thousand come and go, which hold no cycles.
 _OBJECTS_BETWEEN_SEARCHES = 200_000
+
+#: No verb multiplies matrices; numpy would start threads for it that only wait, at 0.1 CPU seconds.
+_NO_MATRIX_THREADS = ("OPENBLAS_NUM_THREADS", "1")
 
 
 class LazyGroup(click.Group):
@@ -88,3 +92,4 @@ def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
 def main() -> None:
     """Plan, prove, run and explain prefix-cache benchmarks of LLM servers."""
     gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
+    os.environ.setdefault(*_NO_MATRIX_THREADS)
